@@ -21,10 +21,6 @@ MODULES := echolimit/v5 fiberlimit/v3
 # What has goroutines, for test-race.
 RACING := ./core/... ./nethttp ./ginlimit ./echolimit ./chilimit ./fiberlimit
 
-# What is built beside the library to take its place, and nothing uses yet. The test command runs its tests, and
-# test-next runs them at full length and with the race detector: the whole run has no time for both hearts.
-NEXT := /internal/next/
-
 # What coverage counts: the library without what is only for tests.
 COVERED = $(shell go list $(RACING) ./internal/... | \
 	grep -v -e /core/coretest -e /faults$$ -e /testlen$$ -e /allocs$$ -e /timerlag$$ | paste -sd , -)
@@ -45,7 +41,7 @@ LATEST_MODULES := echolimit/v5=github.com/labstack/echo/v5@v5.4.4 fiberlimit/v3=
 	core/grpclimit=google.golang.org/grpc@v1.85.0
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-next test-race test-long test-all test-faults test-mutants test-engines test-latest lint fuzz bench \
+.PHONY: help test test-race test-long test-all test-faults test-mutants test-engines test-latest lint fuzz bench \
 	users coverage tidy vuln apidiff
 
 help: ## Show this help
@@ -63,14 +59,14 @@ test-race: ## Run the tests of what has goroutines with the race detector, if th
 	@if sh .ci/race.sh; then sh .ci/install.sh redis-server && \
 		export SASH_REQUIRE_REDIS=1 && \
 		$(TESTRING) -vet=off -race -short -shuffle=on -parallel 4 -timeout 15m \
-			$$(go list $(RACING) | grep -v $(NEXT)) && \
+			$(RACING) && \
 		for module in $(MODULES); do $(TESTRING) -C $$module -vet=off -race -short -shuffle=on ./... || exit 1; done; fi
 
 test-long: ## Run all tests at full length, and those of the other modules and of Chromium
 	@echo "make test-long: all tests of all modules at full length, with Chromium: about 8 minutes"
 	sh .ci/install.sh redis-server nginx chromium
 	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 $(TESTRING) -vet=off -shuffle=on -parallel 4 -timeout 30m \
-		$$(go list $(PACKAGES) | grep -v -e /faults$$ -e /users$$ -e $(NEXT))
+		$$(go list $(PACKAGES) | grep -v -e /faults$$ -e /users$$)
 	@# The faults wait for timeouts, mostly, and the users compile.
 	SASH_REQUIRE_REDIS=1 $(TESTRING) -vet=off -count=1 -timeout 30m ./core/redisstore/faults ./.ci/users
 	set -e; for module in $(MODULES); do SASH_REQUIRE_REDIS=1 $(TESTRING) -C $$module -shuffle=on ./...; done
@@ -79,10 +75,6 @@ test-long: ## Run all tests at full length, and those of the other modules and o
 	SASH_REQUIRE_REDIS=1 $(TESTRING) -C examples/recipes -shuffle=on ./...
 	SASH_REQUIRE_REDIS=1 $(TESTRING) -C core/benchmarks -shuffle=on ./...
 	SASH_REQUIRE_CHROMIUM=1 $(TESTRING) -C examples/dashboard/browser -shuffle=on ./...
-
-test-next: ## Run the tests of what is to take the place of the heart, at full length, then with the race detector
-	SASH_REQUIRE_REDIS=1 $(TESTRING) -vet=off -shuffle=on -parallel 4 -timeout 30m ./core$(NEXT)...
-	SASH_REQUIRE_REDIS=1 $(TESTRING) -vet=off -race -short -shuffle=on -parallel 4 -timeout 15m ./core$(NEXT)...
 
 test-all: test test-race test-long ## Run all of these
 

@@ -10,6 +10,8 @@ import (
 	"reflect"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
 )
 
@@ -26,7 +28,7 @@ func NewFor[C any](p Policy, k Key, opts ...Option) (*Limiter, error) {
 // For adapters: Bind prepares a limiter for an adapter whose requests are of type C. It checks that callbacks take a C,
 // and returns the handlers for denials and errors: those given, unless the user has set others; see [OnDeny].
 func Bind[C, Deny, Fail any](l *Limiter, deny Deny, fail Fail) (Deny, Fail, error) {
-	if l == nil || l.store == nil {
+	if l == nil || l.engine == nil {
 		return deny, fail, configError("From", "nil", noLimiter, checkNew)
 	}
 	if err := serves[C](l); err != nil {
@@ -77,14 +79,27 @@ func serves[C any](l *Limiter) error {
 			"pass a function with a parameter of that type; for WithDeny and WithError, use the framework's "+
 				"own package")
 	}
-	if fixed := l.policy.fixed; fixed != nil {
-		for _, unit := range append([]string{fixed.Unit}, fixed.Units...) {
-			if unit != "" && l.costs[unit] == nil && (unit != fixed.Unit || l.cost == nil) {
-				wrong = append(wrong, costUnknown(unit))
+	wrong.add(l.gate.Key.NoRequests, l.gate.Key.Name, "", "requests have no such key",
+		"use core.By for requests; with the same name, both share logs")
+	for _, set := range l.sets() {
+		for _, unit := range append([]string{set.Unit}, set.Units...) {
+			if unit != "" && l.gate.Costs[unit] == nil && (unit != set.Unit || l.gate.Cost == nil) {
+				wrong = append(wrong, gate.CostUnknown(unit))
 			}
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// sets returns the limits that do not depend on requests, and those that are tried out.
+func (l *Limiter) sets() (all []*engine.Set) {
+	if l.gate.Policy.Set != nil {
+		all = append(all, l.gate.Policy.Set)
+	}
+	if l.gate.Shadow != nil && l.gate.Shadow.Set != nil {
+		all = append(all, l.gate.Shadow.Set)
+	}
+	return all
 }
 
 // For adapters: KeyOf is for packages that find identities in requests of any framework, as package jwtkey does in
@@ -108,4 +123,9 @@ func (l *Limiter) KeepsContext() bool { return l.keeps }
 // [adapter.PanicError] is not logged.
 func (l *Limiter) Report(ctx context.Context, err error) {
 	l.panicked(ctx, "a handler of refused requests has panicked", err)
+}
+
+// For adapters: RuleSet is a *rules.Set of package rules, on which adapters do not depend; see [LimiterOf].
+type RuleSet interface {
+	Limiter(opts ...Option) (*Limiter, error)
 }

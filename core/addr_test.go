@@ -68,7 +68,7 @@ func TestFoundAddresses(t *testing.T) {
 		} {
 			clients := 0
 			for _, address := range of.addresses {
-				d, err := l.Check(found(c.of(netip.MustParseAddr(address))), nil)
+				d, err := l.Check(found(c.of(netip.MustParseAddr(address))))
 				if err != nil {
 					t.Errorf("%s: %s: %v", name, address, err)
 				}
@@ -136,7 +136,7 @@ func TestListsOfFoundAddresses(t *testing.T) {
 		{core.First(byValue, core.ByIP()), "192.0.2.7", "192.0.2.7", false},
 	} {
 		l := newLimiterBy(t, core.PerHour(9), core.Global(), core.WithDenyList(c.key, c.entry))
-		if _, err := l.Check(found(c.value), nil); errors.Is(err, core.ErrForbidden) != c.names {
+		if _, err := l.Check(found(c.value)); errors.Is(err, core.ErrForbidden) != c.names {
 			t.Errorf("%v, and a list with %s: %v, want it named: %v", c.value, c.entry, err, c.names)
 		}
 	}
@@ -147,7 +147,7 @@ func TestTextOfFoundAddress(t *testing.T) {
 	l := newLimiterBy(t, core.PerHour(1), core.ByAddr(foundAddr))
 	r := found(netip.MustParseAddr("2001:db8::7"))
 	for _, want := range []bool{true, false} {
-		if d, err := l.Check(r, nil); err != nil || d.Allowed != want {
+		if d, err := l.Check(r); err != nil || d.Allowed != want {
 			t.Errorf("allowed %v, %v; want %v", d.Allowed, err, want)
 		}
 	}
@@ -157,7 +157,7 @@ func TestTextOfFoundAddress(t *testing.T) {
 	if err := l.Reset(t.Context(), "2001:db8::9"); err != nil {
 		t.Error(err)
 	}
-	if d, err := l.Check(r, nil); err != nil || !d.Allowed {
+	if d, err := l.Check(r); err != nil || !d.Allowed {
 		t.Errorf("after Reset: allowed %v, %v", d.Allowed, err)
 	}
 }
@@ -178,7 +178,7 @@ func TestNothingIsAllocatedForFoundAddresses(t *testing.T) {
 		l := newLimiterBy(t, core.PerSecond(100), c.key)
 		r := adapter.Request(found(c.value))
 		decide := func() {
-			if _, err := l.Check(r, nil); err != nil {
+			if _, err := l.Check(r); err != nil {
 				t.Error(err)
 			}
 		}

@@ -81,8 +81,8 @@ func (s *remote) Merge(ctx context.Context, m store.MergeRequest) error {
 	return s.call(ctx, "merge", &m.Key, func() error { return s.FakeStore.Merge(ctx, m) })
 }
 
-func (s *remote) Log(ctx context.Context, key store.Key, window time.Duration) (e []core.Entry, err error) {
-	err = s.call(ctx, "log", &key, func() (err error) { e, err = s.FakeStore.Log(ctx, key, window); return err })
+func (s *remote) Log(ctx context.Context, key store.Key, limit *store.Limit) (e []core.Entry, err error) {
+	err = s.call(ctx, "log", &key, func() (err error) { e, err = s.FakeStore.Log(ctx, key, limit); return err })
 	return e, err
 }
 
@@ -177,43 +177,6 @@ func TestOutageOfAlgorithmsBesideLogs(t *testing.T) {
 				numbers, err := alone.Peek(t.Context(), "k")
 				if want := map[bool]int{true: 1}[d.Allowed]; err != nil || numbers.Used != want {
 					t.Errorf("%+v, %v; want %d used", numbers, err, want)
-				}
-			})
-		}
-	}
-}
-
-// A probe that takes long is sent once, because each of them would count, and is not taken back when it is late.
-func TestProbeOfAlgorithmsIsSentOnce(t *testing.T) {
-	for _, limit := range algorithmLimits(50, time.Hour) {
-		for _, failure := range []core.Failure{core.FailLocal, core.FailClosed, core.FailOpen} {
-			inBubble(t, fmt.Sprint(limit, failure), func(t *testing.T) {
-				s := newRemote()
-				opts := []core.Option{core.WithStore(s), core.WithTimeout(500 * time.Millisecond)}
-				if failure != core.FailLocal { // which is an error to ask for
-					opts = append(opts, core.WithFailure(failure))
-				}
-				l := newLimiter(t, limit, opts...)
-				defer l.Close()
-				s.set(true, false, 0)
-				for range 8 {
-					l.Allow(t.Context(), "k")
-				}
-				s.set(false, false, 3*time.Second+time.Millisecond)
-				time.Sleep(2 * time.Second)
-				asked := s.Takes()
-				l.Allow(t.Context(), "k")
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
-				if n := s.Takes() - asked; n != 1 {
-					t.Errorf("the store was asked %d times by one request", n)
-				}
-				s.set(false, false, 0)
-				if d := mustAllow(t, l, true, false); d.Used != 1 {
-					t.Errorf("%+v, want the unit of the probe to be counted", d)
-				}
-				if told := s.told("settle", "merge"); len(told) > 0 {
-					t.Errorf("the store was told %q", told)
 				}
 			})
 		}

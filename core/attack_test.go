@@ -61,13 +61,13 @@ func TestInFlightTokensAreNotMistaken(t *testing.T) {
 	}
 	for i := range 2000 { // never closed, and not referenced elsewhere
 		other := from("198.51.100." + strconv.Itoa(i%250+1) + ":1")
-		byIP.Check(other, onHeap())
+		byIP.Check(other)
 	}
 	runtime.GC()
 	before := counted.Load()
 	admitted := 0
 	for range 20_000 {
-		d, err := byIP.Check(r, onHeap())
+		d, err := byIP.Check(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestNamesAreCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		d, err := l.Check(from("203.0.113.9:1"), nil)
+		d, err := l.Check(from("203.0.113.9:1"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,32 +185,6 @@ func TestNeighboursDoNotKeepAFreshKey(t *testing.T) {
 			t.Errorf("a free place, and a fresh key is denied: %+v, %v", d, err)
 		}
 	})
-}
-
-// What panics, fails or is denied is no exchange under way: the next time it counts again.
-func TestRefusedRequestsReleaseTheirTokens(t *testing.T) {
-	panics := true
-	l, err := core.New(core.PerHour(2), core.By(func(context.Context) (string, error) {
-		if panics {
-			panic("boom")
-		}
-		return "k", nil
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	exchange, r := onHeap(), from("203.0.113.9:1")
-	if _, err := l.Check(r, exchange); err == nil {
-		t.Fatal("no error")
-	}
-	panics = false
-	for i, want := range []bool{true, true, false, false} {
-		d, err := l.Check(r, exchange)
-		if err != nil || d.Allowed != want || want && d.Remaining != 1-i {
-			t.Errorf("request %d: %+v, %v", i+1, d, err)
-		}
-		d.Serve(func() int { return 200 })
-	}
 }
 
 // A slice that is used again does not change a key that was made of it.

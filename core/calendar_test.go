@@ -95,37 +95,6 @@ func TestCalendarPeriods(t *testing.T) {
 	}
 }
 
-// Units that fall into the present period by a new calendar count, whatever period they were counted in.
-func TestCalendarThatChanges(t *testing.T) {
-	berlin := zone(t, "Europe/Berlin")
-	synctest.Test(t, func(t *testing.T) {
-		store := core.NewMemoryStore()
-		limiter := func(limit core.Limit) *core.Limiter {
-			l, err := core.New(limit, core.Global(), core.WithStore(store), core.WithName("p"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return l
-		}
-		left := func(l *core.Limiter, cost, want int) {
-			t.Helper()
-			d, err := l.AllowN(t.Context(), "k", cost)
-			if err != nil || !d.Allowed || d.Remaining != want {
-				t.Errorf("%v at %v: %+v, %v, want %d left", l, time.Now().UTC(), d, err, want)
-			}
-		}
-		utc, local := limiter(core.PerMonth(10)), limiter(core.PerMonth(10).In(berlin))
-		time.Sleep(30*24*time.Hour + 23*time.Hour + 30*time.Minute) // January 31 in UTC, February 1 in Berlin
-		left(utc, 4, 6)
-		left(local, 1, 5)
-		time.Sleep(24 * time.Hour)
-		left(local, 1, 4)
-		left(utc, 1, 3) // those of January are among them: which they were is not known
-		time.Sleep(29 * 24 * time.Hour)
-		left(utc, 1, 9)
-	})
-}
-
 func TestCalendarMistakes(t *testing.T) {
 	for want, limit := range map[string]core.Limit{
 		"the time zone is nil":                   core.PerMonth(5).In(nil),

@@ -94,7 +94,7 @@ func TestHugeForwardingHeaders(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			for range runs {
-				if _, err := l.Check(r, nil); err != nil {
+				if _, err := l.Check(r); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -109,7 +109,7 @@ func TestHugeForwardingHeaders(t *testing.T) {
 // addrOf is the address of an ip key, if it is one.
 func addrOf(t *testing.T, key string) (netip.Addr, bool) {
 	t.Helper()
-	text, ok := strings.CutPrefix(key, "1:1-per-minute:ip:")
+	text, ok := strings.CutPrefix(key, "1-per-minute:own.ip:")
 	if !ok {
 		return netip.Addr{}, false
 	}
@@ -154,7 +154,7 @@ func FuzzForwardedFor(f *testing.F) {
 				}
 			}
 		}
-		const client = "1:1-per-minute:ip:198.51.100.7"
+		const client = "1-per-minute:own.ip:198.51.100.7"
 		for _, lines := range [][]string{
 			{s + ",198.51.100.7"}, {s, "198.51.100.7"},
 			{s + ", 198.51.100.7 , 10.0.0.2"}, {s + ",198.51.100.7:80", "10.0.0.2,10.0.0.3"},
@@ -185,7 +185,7 @@ func FuzzForwarded(f *testing.F) {
 			return got
 		}
 		addrOf(t, ask(s))
-		const client = "1:1-per-minute:ip:198.51.100.7"
+		const client = "1-per-minute:own.ip:198.51.100.7"
 		for _, lines := range [][]string{
 			{s + ",for=198.51.100.7"}, {s, "for=198.51.100.7"},
 			{s + `, For="198.51.100.7:80";by=10.0.0.1 , for=10.0.0.2`},

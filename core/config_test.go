@@ -160,7 +160,7 @@ func TestOptionsGivenTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.Check(from("203.0.113.9:4711"), nil); err != nil {
+	if _, err := first.Check(from("203.0.113.9:4711")); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
@@ -179,8 +179,8 @@ func TestOptionsGivenTwice(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		l.Check(from("203.0.113.9:4711"), nil)
-		d, err := l.Check(from("203.0.113.9:4711"), nil)
+		l.Check(from("203.0.113.9:4711"))
+		d, err := l.Check(from("203.0.113.9:4711"))
 		got := "allowed"
 		switch {
 		case err != nil:

@@ -10,7 +10,7 @@ import (
 func TestDecisionFrom(t *testing.T) {
 	check := func(name string, opts ...core.Option) core.Decision {
 		l := newLimiter(t, core.PerHour(5), append(opts, core.WithName(name))...)
-		d, err := l.Check(from("192.0.2.1:1"), new(int))
+		d, err := l.Check(from("192.0.2.1:1"))
 		if err != nil || !d.Allowed {
 			t.Fatalf("%v, %v", d, err)
 		}

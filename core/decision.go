@@ -1,16 +1,17 @@
 package core
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/inflight"
-	"github.com/sashlimit/sash/core/internal/lifetime"
-	"github.com/sashlimit/sash/core/internal/plan"
-	"github.com/sashlimit/sash/core/internal/question"
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -30,21 +31,16 @@ type Decision struct {
 	Remaining  int           // units left after this request, of the tightest limit; see below
 	RetryAfter time.Duration // until this request fits if no other is admitted; zero if that is not known, or never
 	ResetAfter time.Duration // until the oldest unit leaves that limit's window
-	Used       int           // units in the window before this request, of the longest limit; 0 if not known
+	Used       int           // units in the window before this request, of the longest limit; if denied, of that which denied
 	Policy     string        // name of the policy
 	Violated   []string      // names of the limits that denied
 	Banned     bool          // denied by [WithBan], whatever the limits say
 	Overridden *Override     `json:"-"` // of a key of this request, or nil; see [WithOverrides]
 	Degraded   bool          // decided without the store
 
-	storeErr error // why Degraded is set
-	limiter  *Limiter
-	q        question.Question
-	began    time.Duration // time since the process started, or 0 if there are no observers
-	borrowed bool          // the texts of keys may be in memory that a server uses again
-	source   event.Source
-	served   *served        // for the callback of WithRefund, or nil
-	token    inflight.Token // released when Serve returns
+	limiter *Limiter
+	result  engine.Result
+	served  *served // for the callback of WithRefund, or nil
 }
 
 // served is an allowed request for which the callback of WithRefund will be called.
@@ -53,50 +49,50 @@ type served struct {
 	decision Decision
 }
 
-// fill fills in the exported fields from the answer of the store.
-func (d *Decision) fill() {
-	d.Allowed, d.RetryAfter = d.q.Answer.Allowed, d.q.Answer.Retry
+// decide makes d of what the engine has found. Every decision that a limit or nothing has made is made here.
+func (l *Limiter) decide(d *Decision) {
+	r := &d.result
+	d.limiter, d.Allowed, d.Granted, d.RetryAfter, d.Degraded = l, r.Allowed, r.Granted, r.Retry, r.Degraded
 	d.Policy = d.policyName()
-	if d.Allowed && d.q.Take.Mode != store.ModePeek {
-		d.Granted = d.q.Take.Cost
+	if r.Override != nil {
+		d.Overridden, _ = r.Override.Public.(*Override)
 	}
-	if d.storeErr != nil && d.limiter.guard.Open() {
-		d.q.Plan = nil // nothing was counted, so there is nothing to report
-		return
-	}
-	if d.q.Take.Mode == store.ModeUpTo {
-		d.Granted = d.q.Answer.Granted
-	}
-	d.q.SetTaken(d.Granted)
-	if !d.Allowed {
-		d.Violated = d.q.Plan.Denying(&d.q.Answer)
-		if d.q.AwaitsPermit() {
-			d.RetryAfter = 0 // nobody knows when a request ends
+	switch r.Cause {
+	case engine.ByBan:
+		d.Banned, d.Violated, d.ResetAfter = true, []string{"ban"}, r.Retry
+	case engine.ByOverride:
+		d.Violated, d.ResetAfter = []string{"override"}, r.Retry
+	case engine.ByLimits:
+		if !d.Allowed {
+			d.Violated = r.Denying()
 		}
+		if least := r.Tightest(); least >= 0 {
+			d.Remaining, d.ResetAfter, d.Used = r.Left(least), r.Reset(least), r.UsedOfLongest()
+		}
+	case engine.ByNothing, engine.ByOpen: // nothing was counted, so there is nothing to report
 	}
-	least := d.q.Tightest()
-	if least < 0 { // no limit that decides was asked
-		return
-	}
-	d.Remaining, d.ResetAfter = d.q.Left(least), d.q.Reset(least)
-	d.Used = d.q.Answer.State[d.q.Plan.Longest].Used
 }
 
 // policyName returns the name of the policy, or of the rule that has denied; if none has, of the first that applies.
 func (d *Decision) policyName() string {
-	if d.q.Plan == nil || d.q.Plan.Rule == nil {
-		return d.limiter.namespace.Policy()
+	if d.result.Set != nil {
+		if rule := d.result.Rule(); rule != nil {
+			return rule.Policy
+		}
 	}
-	return d.q.Rule().Policy
+	return d.limiter.policy()
 }
 
-// shadow returns what the shadow policy would have decided.
+// counts reports whether limits have decided.
+func (d *Decision) counts() bool { return d.result.Cause == engine.ByLimits }
+
+// shadow returns what the policy of WithShadow would have decided, or nil.
 func (d *Decision) shadow() *Decision {
-	s := &Decision{limiter: d.limiter, q: d.q.Shadow()}
-	s.fill()
-	if s.q.TakeNothing(); d.q.Take.Mode == store.ModePeek {
-		s.Granted = 0
+	if d.result.Shadow == nil {
+		return nil
 	}
+	s := &Decision{result: *d.result.Shadow}
+	d.limiter.decide(s)
 	return s
 }
 
@@ -112,24 +108,22 @@ type LimitState struct {
 }
 
 // Limits returns the limits that decided about this request, as they are after it. It is empty if none did, as with
-// WithSkip. Limits of units that the request does not take are left out. So are those of keys and units that have room
-// where a denial is answered from memory ([WithDenyCache]), since only what denies is known then.
+// WithSkip. Limits of units that the request does not take are left out. So are those that were not asked because
+// another one had denied: where a denial is answered from memory ([WithDenyCache]), and over several servers.
 func (d *Decision) Limits() []LimitState {
-	if d.q.Plan == nil || d.Overridden != nil && d.Overridden.Denied {
+	if !d.counts() {
 		return nil
 	}
-	if d.Banned && d.q.Answer.Denied == 0 { // before this request: only the denial that begins a ban is one by limits
-		return nil
-	}
-	states := make([]LimitState, 0, len(d.q.Plan.Limits))
-	for i := range d.q.Plan.Limits {
-		l := &d.q.Plan.Limits[i]
-		if !d.q.Tells(i) {
+	r := &d.result
+	states := make([]LimitState, 0, len(r.Set.Limits))
+	for i := range r.Set.Limits {
+		l := &r.Set.Limits[i]
+		if !r.Tells(i) {
 			continue
 		}
 		states = append(states, LimitState{
-			Name: l.Name, Unit: plan.UnitName(l.Unit), Quota: l.Quota,
-			Used: d.q.Answer.State[i].Used, Remaining: d.q.Left(i), ResetAfter: d.q.Reset(i), Denies: d.q.Denies(i),
+			Name: l.Name, Unit: limittext.UnitName(l.Unit), Quota: l.Quota,
+			Used: r.Used(i), Remaining: r.Left(i), ResetAfter: r.Reset(i), Denies: r.Denies(i),
 		})
 	}
 	return states
@@ -138,18 +132,15 @@ func (d *Decision) Limits() []LimitState {
 // Never reports whether the request was denied because it costs more than a whole quota, so that waiting cannot help.
 func (d Decision) Never() bool { return d.never() }
 
-func (d *Decision) never() bool {
-	return d.q.Plan != nil && !(d.Overridden != nil && d.Overridden.Denied) && d.q.Never()
-}
+func (d *Decision) never() bool { return d.counts() && d.result.Never() }
 
 // refused reports whether a ban or an override has denied, and no limit was asked.
-func (d *Decision) refused() bool { return d.Banned || d.Overridden != nil && d.Overridden.Denied }
-
-// refuse denies, whatever the limits say. A ban or an override causes it.
-func (d *Decision) refuse(cause string, wait time.Duration) {
-	d.Allowed, d.Violated, d.Policy = false, []string{cause}, d.policyName()
-	d.Remaining, d.RetryAfter, d.ResetAfter = 0, wait, wait
+func (d *Decision) refused() bool {
+	return d.result.Cause == engine.ByBan || d.result.Cause == engine.ByOverride
 }
+
+// awaitsPermit reports whether too many requests at the same time are the cause of a denial.
+func (d *Decision) awaitsPermit() bool { return d.counts() && d.result.AwaitsPermit() }
 
 // Err returns nil if the request was allowed, and otherwise a [*LimitedError] with the decision.
 func (d Decision) Err() error {
@@ -163,28 +154,86 @@ func (d Decision) Err() error {
 type LimitedError struct{ Decision Decision }
 
 func (e *LimitedError) Error() string {
-	d := e.Decision
+	d := &e.Decision
 	over := strings.Join(d.Violated, ", ")
-	if d.Never() {
+	switch {
+	case d.never():
 		return fmt.Sprintf("sash: limited by %s: the cost exceeds the quota", over)
-	}
-	if d.q.Plan != nil && d.q.AwaitsPermit() && !d.refused() {
+	case d.awaitsPermit():
 		return fmt.Sprintf("sash: limited by %s: too many requests at the same time", over)
 	}
 	return fmt.Sprintf("sash: limited by %s: try again in %v", over, d.RetryAfter.Round(time.Microsecond))
 }
 
 func (e *LimitedError) Unwrap() error {
-	if e.Decision.Never() {
+	if e.Decision.never() {
 		return ErrCostExceedsQuota
 	}
 	return nil
 }
 
-// cloneKeys makes the decision independent of the memory that its keys were read from.
-func (d *Decision) cloneKeys() {
-	d.borrowed = false
-	d.q.Clone()
+// Undo gives back the units that this decision has taken, exactly once, however often it is called, and ends what it
+// holds, as [Decision.Release] does. After they have left the window, or after [Limiter.Reset], it does nothing; it
+// never makes room for more than the quota. A denial has nothing to give back, even if it was recorded
+// ([WithCountDenied]).
+//
+// An error means that the store could not be asked, so the units may still be counted.
+func (d Decision) Undo(ctx context.Context) error {
+	if d.result.Set == nil {
+		return nil
+	}
+	return d.result.Undo(ctx)
+}
+
+// Release ends what the decision holds: a permit of each [InFlight], for other requests to take. It gives no units
+// back. Middleware calls it when the handler has ended in whatever way; without HTTP, defer it:
+//
+//	d, err := limiter.Allow(ctx, "customer 7")
+//	if err != nil || !d.Allowed {
+//		return errors.Join(err, d.Err())
+//	}
+//	defer d.Release(context.WithoutCancel(ctx))
+//
+// It may be called again, and for a decision that holds nothing, as a denial: then it does nothing and returns nil. An
+// error means that the store could not be asked, so the permit is taken until its lease ends ([Limit.Lease], which
+// describes what happens to a permit that is never released).
+func (d Decision) Release(ctx context.Context) error { return d.result.Release(ctx) }
+
+// Settle changes the cost of this decision to cost units, more or less than it has taken, as if it had been that from
+// the beginning: for work whose cost is known only afterwards, such as tokens or bytes. It may be called again, with
+// the total so far. A cost above the quota is recorded as such, and other requests wait until it has left the window.
+// If nothing was taken, or the units have left, it does nothing. Of a limit whose units all leave at the end of a
+// period, it changes the sum of that period, and nothing after its end.
+//
+// The cost is at least 0, which is [Decision.Undo], and at most [MaxQuota].
+func (d Decision) Settle(ctx context.Context, cost int) error {
+	switch {
+	case cost < 0 || cost > MaxQuota:
+		return configError("Settle", strconv.Itoa(cost), "the cost is out of range",
+			"pass 0 to "+strconv.Itoa(MaxQuota))
+	case cost == 0:
+		return d.Undo(ctx)
+	case d.result.Set == nil:
+		return nil
+	}
+	if err := d.result.Set.NoUnnamed("Settle"); err != nil {
+		return err
+	}
+	unit := d.result.Set.Unit
+	return d.result.Settle(ctx, func(l *engine.Limit) (int, bool) { return cost, l.Unit == unit })
+}
+
+// SettleCosts is [Decision.Settle] for units with names: see [Limit.Of]. Units that costs does not name stay as they
+// are. A cost of 0 gives back what the decision has taken of the unit, for good. If it has taken nothing, the units are
+// recorded then, at the instant of the decision, and after [Decision.Undo] as well.
+func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
+	if d.result.Set == nil {
+		return nil
+	}
+	if err := costs.check("SettleCosts", d.result.Set, d.limiter.gate.Shadow); err != nil {
+		return err
+	}
+	return d.result.Settle(ctx, func(l *engine.Limit) (int, bool) { return costs.of(l.Unit) })
 }
 
 // Event is what an observer gets. Each request, and each call of [Limiter.Allow], Peek, Record and Wait, causes exactly
@@ -206,28 +255,36 @@ type Event struct {
 	Shadow   *Decision     // what the policy of [WithShadow] would have decided, or nil
 	Key      string        `json:"-"` // whose quota it is. It may be personal data
 	Err      error         `json:"-"` // why there is no decision, or why it is Degraded, or nil
-
-	life *lifetime.Lifetime // of the limiter, or nil if no limiter has made the event
-}
-
-// Keep is for observers that keep something for each policy, such as metrics: k is what they keep for Policy. It
-// reports whether the limiter that made the event is open. If not, the event is late: count nothing for it.
-//
-// Keep calls k.Opened if this limiter was not given k before, and [Limiter.Close] then calls k.Closed, on its own
-// goroutine. When Closed was called as often as Opened, no limiter of the policy is left. Opened must not block, and
-// must not call this limiter. k must be comparable, as pointers are. Call Keep for each event: it takes some
-// nanoseconds. A panic of Closed is dropped.
-func (e *Event) Keep(k interface {
-	Opened()
-	Closed()
-},
-) (open bool) {
-	return e.life == nil || e.life.Keep(k)
 }
 
 // NearLimit reports whether a request was allowed and leaves less than a fifth of a limit's quota.
 func (e *Event) NearLimit() bool {
 	d := &e.Decision
-	return e.Outcome == event.Allowed && d.q.Plan != nil &&
-		d.q.Find(func(i int) bool { return 5*d.q.Left(i) < d.q.Plan.Limits[i].Quota }) >= 0
+	if e.Outcome != event.Allowed || !d.counts() {
+		return false
+	}
+	r := &d.result
+	for i := range r.Set.Limits {
+		if r.Tells(i) && 5*r.Left(i) < r.Set.Limits[i].Quota {
+			return true
+		}
+	}
+	return false
+}
+
+// errNotLimited is for calls that need the key of a request which no limit was asked about.
+func errNotLimited(call string) error {
+	return configError(call, "a decision", "the request was not limited, so it has no key",
+		"use decisions about limited requests only")
+}
+
+// Reset deletes what the key of the decision's request has used, as [Limiter.Reset] does for a text: with rules, what
+// the rules that applied to the request have counted for their keys. It works for all keys, and for denials too. A
+// handler gets its request's decision by [DecisionFrom], and an observer by [Event]. A decision about a request whose
+// key was not read, as by [WithSkip], is a [ConfigError].
+func (d Decision) Reset(ctx context.Context) error {
+	if d.result.Set == nil {
+		return errors.Join(d.result.Err, errNotLimited("Reset"))
+	}
+	return d.result.ResetKeys(ctx)
 }

@@ -2,8 +2,8 @@ package core
 
 import (
 	"errors"
-	"fmt"
 
+	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -27,7 +27,7 @@ var (
 	ErrNoKey = keys.ErrNoKey
 
 	// ErrForbidden means that the client is on a list of [WithDenyList].
-	ErrForbidden = errors.New("sash: the client is on a deny list")
+	ErrForbidden = gate.ErrForbidden
 
 	// ErrCostExceedsQuota means that a request costs more than the whole quota of a limit, so that it never fits.
 	ErrCostExceedsQuota = errors.New("sash: the cost exceeds the quota, so waiting does not help")
@@ -47,12 +47,6 @@ func (f *faults) add(wrong bool, option, value, problem, remedy string) {
 	}
 }
 
-// entriesNeeded returns the error of a call that needs the entries of a limit which keeps none.
-func entriesNeeded(option string, a store.Algorithm) error {
-	return configError(option, a.String(), "this algorithm keeps counters, not requests",
-		"use limits with sliding logs only")
-}
-
 // Problems and remedies of several errors.
 const (
 	noFunction = keys.NoFunction
@@ -62,45 +56,3 @@ const (
 	zeroKey    = keys.ZeroKey
 	otherStore = "use another store, or add what is missing; a wrapper embeds store.Full"
 )
-
-// requestError is an error that core makes while it decides about a request. Its text has nothing of the request.
-type requestError struct{ error }
-
-func (e *requestError) Unwrap() error { return e.error }
-
-// listError is an error of a list's key, as opposed to the limiter's key.
-type listError struct{ error }
-
-func (e *listError) Error() string { return "sash: the key of a list: " + e.error.Error() }
-func (e *listError) Unwrap() error { return e.error }
-
-// limitKeyError is an error of a limit's key, as opposed to the limiter's key.
-type limitKeyError struct {
-	error
-
-	key    string // name of the function that made it
-	limit  string
-	policy string // the rule, or empty
-	call   bool   // there was no request
-}
-
-func (e *limitKeyError) Error() string {
-	text := fmt.Sprintf("sash: the key of the limit %s, made by %s: %v", e.limit, e.key, e.error)
-	if e.call {
-		text += "; this call has a context and no request"
-	}
-	return text
-}
-
-func (e *limitKeyError) Unwrap() error { return e.error }
-
-// costBelow0 returns an error for a unit for which WithCostOf has returned a negative cost.
-func costBelow0(unit string) error {
-	return &requestError{configError("WithCostOf", unit, "the cost in "+unit+" is below 0", "return 0 or more")}
-}
-
-// costUnknown returns an error for a unit for which middleware has no WithCostOf.
-func costUnknown(unit string) error {
-	return configError("WithCostOf", unit, "no function returns what a request costs",
-		fmt.Sprintf("add core.WithCostOf(%q, ...)", unit))
-}

@@ -57,8 +57,8 @@ func ExampleNew_mistakes() {
 	_, err := core.New(core.PerHour(0), core.ByHeader("API Key", core.Unverified))
 	fmt.Println(err)
 	// Output:
-	// sash: limits(0/hour): the quota is out of range; choose 1 to 10000000
 	// sash: ByHeader("API Key"): this is not the name of a header field; use letters, digits and '-', as in "X-API-Key"
+	// sash: limits(0/hour): the quota is out of range; choose 1 to 1000000000
 }
 
 // Both limits hold at once. What one of them denies the other is not charged for.
@@ -78,7 +78,7 @@ func ExampleLimits() {
 	// Output:
 	// 2 true [] false
 	// 1 false [2-per-hour] false
-	// 3 false [2-per-hour 3-per-day] true
+	// 3 false [2-per-hour] true
 	// used of the day: 2 <nil>
 }
 

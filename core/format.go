@@ -31,7 +31,7 @@ func (d *Decision) attrs() []slog.Attr {
 	attrs = append(attrs, slog.Bool("allowed", d.Allowed), slog.Int("remaining", d.Remaining), slog.Int("used", d.Used),
 		slog.Duration("retry_after", d.RetryAfter.Round(time.Microsecond)),
 		slog.Duration("reset_after", d.ResetAfter.Round(time.Microsecond)))
-	if d.q.Take.Mode == store.ModeUpTo {
+	if d.result.Mode == store.ModeAtMost {
 		attrs = append(attrs, slog.Int("granted", d.Granted))
 	}
 	if len(d.Violated) > 0 {
@@ -89,18 +89,26 @@ func (l Limiter) LogValue() slog.Value { return slog.GroupValue(l.attrs()...) }
 
 // limitsText returns the limits, or how they are chosen.
 func (l *Limiter) limitsText() string {
-	if l.policy.fixed == nil {
+	set := l.gate.Policy.Set
+	switch {
+	case l.gate.Rules != nil:
+		return ""
+	case set == nil:
 		return "LimitBy"
 	}
-	return textOf(l.policy.fixed.Limits)
+	texts := make([]string, len(set.Limits))
+	for i := range set.Limits {
+		texts[i] = set.Limits[i].Text
+	}
+	return strings.Join(texts, ",")
 }
 
 func (l *Limiter) attrs() []slog.Attr {
-	if l.namespace == nil {
+	if l.engine == nil {
 		return nil
 	}
 	return []slog.Attr{
-		slog.String("policy", l.namespace.Policy()),
+		slog.String("policy", l.policy()),
 		slog.String("limits", l.limitsText()),
 		slog.String("store", fmt.Sprintf("%T", l.store)),
 	}

@@ -85,12 +85,12 @@ func (k *keeper) Merge(_ context.Context, m store.MergeRequest) error {
 	return nil
 }
 
-func (k *keeper) Reset(ctx context.Context, key store.Key) error {
+func (k *keeper) Reset(ctx context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
 	k.asked = append(
 		k.asked,
-		store.MergeRequest{Key: key, Keep: time.Minute, Entries: []store.Entry{{Age: time.Second, Cost: 1}}},
+		store.MergeRequest{Key: key, Entries: []store.Entry{{Age: time.Second, Cost: 1}}},
 	)
-	return k.MemoryStore.Reset(ctx, key)
+	return k.MemoryStore.Reset(ctx, key, limits, young)
 }
 
 // printable is all that one limiter gives to its callers, its observer and its store.
@@ -122,7 +122,7 @@ func printable(t *testing.T, key core.Key, r web, text string, opts ...core.Opti
 	all = append(all, l, *l, memory)
 	for i := range 5 {
 		store.fail = i == 4
-		d, err := l.Check(r, nil)
+		d, err := l.Check(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +322,7 @@ func TestPrintedDecision(t *testing.T) {
 	}
 }
 
-// The text of a store.Key stays what stores use as its name.
+// A store.Key prints as its policy and kind, whatever the verb.
 func TestPrintedKey(t *testing.T) {
 	var key store.Key
 	store := &meddled{take: func(_ context.Context, k store.Take) error { key = k.Key; return nil }}
@@ -330,11 +330,12 @@ func TestPrintedKey(t *testing.T) {
 	if _, err := l.Allow(t.Context(), "ada"); err != nil {
 		t.Fatal(err)
 	}
-	name := key.String()
+	if name := key.String(); !strings.HasPrefix(name, "api:own.by:") {
+		t.Errorf("the name is %s", name)
+	}
+	const want = "Key[policy=api kind=by]"
 	for verb, want := range map[string]string{
-		"%v": name, "%s": name, "%q": `"` + name + `"`, "%x": hex.EncodeToString([]byte(name)),
-		"%+v": "Key[policy=api kind=by]", "%#v": "Key[policy=api kind=by]",
-		"%d": "Key[policy=api kind=by]",
+		"%v": want, "%s": want, "%q": `"` + want + `"`, "%x": want, "%+v": want, "%#v": want, "%d": want,
 	} {
 		if got := fmt.Sprintf(verb, key); got != want {
 			t.Errorf("%s: %s, want %s", verb, got, want)

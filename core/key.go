@@ -7,7 +7,6 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -17,6 +16,9 @@ import (
 // Keys of different kinds never name the same log: a user called "203.0.113.9" and the client at that address have
 // separate logs.
 type Key struct{ spec *keys.Spec }
+
+// Spec is for packages of this module.
+func (k Key) Spec() *keys.Spec { return k.spec }
 
 // identity is whose quota a request draws from.
 type identity = store.Identity
@@ -97,6 +99,11 @@ func Unverified(_ context.Context, value string) (string, error) { return value,
 // addresses, use [ByAddr].
 func ByValue(key any) Key { return Key{keys.ByValue(key)} }
 
+// ByText is the key of limiters without requests, whose calls name an identity as a text: [Limiter.Allow], Wait and the
+// like. It finds what [By] finds, so middleware with By and a worker with ByText share logs under one [WithName]. No
+// middleware can have it.
+func ByText() Key { return Key{keys.ByText()} }
+
 // Global is one quota for all requests together.
 func Global() Key { return Key{keys.Global()} }
 
@@ -173,9 +180,4 @@ func native[C any]() func(adapter.Request) C {
 		return func(r adapter.Request) C { return any(r.Context()).(C) }
 	}
 	return func(r adapter.Request) C { return r.Native().(C) } //nolint:forcetypeassert // Bind has checked it
-}
-
-// specOf returns what a key of a plan does.
-func specOf(k plan.Key) *keys.Spec {
-	return k.(*keys.Spec) //nolint:forcetypeassert // the limits of core have no others
 }

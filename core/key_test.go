@@ -55,7 +55,7 @@ func keyOf(t *testing.T, k core.Key, r adapter.Request, opts ...core.Option) (st
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Check(r, nil); err != nil {
+	if _, err := l.Check(r); err != nil {
 		return "", err
 	}
 	return s.keys[0], nil
@@ -117,7 +117,7 @@ func TestByIP(t *testing.T) {
 			}
 			continue
 		}
-		if want := "1:1-per-minute:" + c.want; got != want {
+		if want := "1-per-minute:own." + c.want; got != want {
 			t.Errorf("peer %q: key %q, want %q", c.remote, got, want)
 		}
 	}
@@ -130,7 +130,7 @@ func TestByIP(t *testing.T) {
 		{core.WithIPv4Prefix(24), "203.0.113.9:4711", "ip:203.0.113.0_24"},
 		{core.WithIPv6Prefix(32), "[::ffff:198.51.100.7]:1", "ip:198.51.100.7"},
 	} {
-		if got, err := keyOf(t, core.ByIP(), from(c.remote), c.opt); err != nil || got != "1:1-per-minute:"+c.want {
+		if got, err := keyOf(t, core.ByIP(), from(c.remote), c.opt); err != nil || got != "1-per-minute:own."+c.want {
 			t.Errorf("peer %q: key %q, %v; want %q", c.remote, got, err, c.want)
 		}
 	}
@@ -229,7 +229,7 @@ func TestByHeader(t *testing.T) {
 			t.Errorf("%s: %v", c.desc, err)
 		}
 		got, err := keyOf(t, core.First(known, core.ByIP()), r)
-		if err != nil || strings.Contains(got, ":ip:") == c.good {
+		if err != nil || strings.Contains(got, ".ip:") == c.good {
 			t.Errorf("%s, then the address: key %s, %v", c.desc, got, err)
 		}
 	}
@@ -250,7 +250,7 @@ func TestFirstStopsAtOtherErrors(t *testing.T) {
 	}
 	empty := core.By(func(*http.Request) (string, error) { return "", nil })
 	key, err := keyOf(t, core.First(empty, core.ByIP()), from("203.0.113.9:1"))
-	if err != nil || !strings.HasSuffix(key, ":ip:203.0.113.9") {
+	if err != nil || !strings.HasSuffix(key, ".ip:203.0.113.9") {
 		t.Errorf("key %s, %v", key, err)
 	}
 	if _, err := keyOf(t, core.First(empty, core.ByIP()), from("@")); !errors.Is(err, core.ErrNoKey) {
@@ -279,7 +279,7 @@ func TestAllowNamesTheSameLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d, err := l.Check(c.req, nil); err != nil || !d.Allowed {
+		if d, err := l.Check(c.req); err != nil || !d.Allowed {
 			t.Fatalf("%s: %+v, %v", c.desc, d, err)
 		}
 		if d, err := l.Allow(t.Context(), c.name); err != nil || d.Allowed {
@@ -288,7 +288,7 @@ func TestAllowNamesTheSameLog(t *testing.T) {
 		if err := l.Reset(t.Context(), c.name); err != nil {
 			t.Error(err)
 		}
-		if d, err := l.Check(c.req, nil); err != nil || !d.Allowed {
+		if d, err := l.Check(c.req); err != nil || !d.Allowed {
 			t.Errorf("%s: Reset(%q) forgot another log: %v", c.desc, c.name, err)
 		}
 		if _, err := l.Allow(t.Context(), ""); !errors.Is(err, core.ErrNoKey) {
@@ -340,14 +340,14 @@ func TestKeyIsReadOnce(t *testing.T) {
 		l := newLimiterBy(t, c.policy, c.key, c.opts...)
 		reads = 0
 		for range 5 {
-			if d, err := l.Check(from("203.0.113.9:1", "User", "ann"), nil); err != nil || !d.Allowed {
+			if d, err := l.Check(from("203.0.113.9:1", "User", "ann")); err != nil || !d.Allowed {
 				t.Errorf("%s: %+v, %v", desc, d, err)
 			}
 		}
 		if reads != 5 {
 			t.Errorf("%s: %d reads for 5 requests", desc, reads)
 		}
-		if _, err := l.Check(from("203.0.113.9:1", "User", "mallory"), nil); len(c.opts) > 0 && desc != "a shadow" &&
+		if _, err := l.Check(from("203.0.113.9:1", "User", "mallory")); len(c.opts) > 0 && desc != "a shadow" &&
 			!errors.Is(err, core.ErrForbidden) {
 			t.Errorf("%s: %v", desc, err)
 		}

@@ -7,129 +7,85 @@ import (
 	"testing"
 )
 
-const module = "github.com/sashlimit/sash/"
+const (
+	module = "github.com/sashlimit/sash/"
+	below  = module + "core/"
+	inside = below + "internal/"
+)
 
-var layersOfCore = []string{
-	module + "core/adapter",
-	module + "core/event",
-	module + "core/internal/ban",
-	module + "core/internal/bridge",
-	module + "core/internal/guard",
-	module + "core/internal/memory",
-	module + "core/internal/clientip",
-	module + "core/internal/calendar",
-	module + "core/internal/counter",
-	module + "core/internal/deadline",
-	module + "core/internal/denycache",
-	module + "core/internal/inflight",
-	module + "core/internal/keys",
-	module + "core/internal/lease",
-	module + "core/internal/lifetime",
-	module + "core/internal/override",
-	module + "core/internal/limittext",
-	module + "core/internal/plan",
-	module + "core/internal/question",
-	module + "core/internal/queue",
-	module + "core/internal/refusal",
-	module + "core/internal/setup",
-	module + "core/internal/slide",
-	module + "core/internal/slots",
-	module + "core/store",
-}
+// The packages of core, each with those below it.
+var (
+	layersOfKeys   = []string{below + "adapter", below + "store", inside + "clientip", inside + "setup"}
+	layersOfLimits = []string{below + "store", inside + "calendar"}
+	layersOfMemory = []string{below + "store", inside + "counter", inside + "slide", inside + "storedkey"}
+	layersOfGuard  = append([]string{
+		below + "event", inside + "denycache", inside + "lease", inside + "memory", inside + "permits",
+	}, layersOfMemory...)
+	layersOfEngine = slices.Concat([]string{
+		inside + "guard", inside + "keys", inside + "limittext", inside + "queue",
+	}, layersOfKeys, layersOfLimits, layersOfGuard)
+	layersOfGate = append([]string{inside + "engine"}, layersOfEngine...)
+	layersOfCore = append([]string{inside + "gate", inside + "refusal"}, layersOfGate...)
+)
 
 // layers lists which packages outside the standard library a package may depend on, directly or through others. Users
-// choose their framework and their store, so core depends on neither.
+// choose their framework and their store, so core depends on neither. The engine knows no requests: of core/adapter it
+// has what keys are written in.
 var layers = []struct {
 	pkg string
 	may []string
 }{
-	{module + "core/internal/calendar", nil},
-	{module + "core/internal/clientip", []string{module + "core/adapter"}},
-	{module + "core/internal/deadline", nil},
-	{module + "core/internal/inflight", nil},
-	{module + "core/internal/keys", []string{
-		module + "core/adapter", module + "core/store", module + "core/internal/clientip",
-		module + "core/internal/setup",
-	}},
-	{module + "core/internal/lease", nil},
-	{module + "core/internal/lifetime", []string{module + "core/adapter"}},
-	{module + "core/internal/limittext", []string{
-		module + "core/store", module + "core/internal/plan", module + "core/internal/calendar",
-	}},
-	{module + "core/internal/override", []string{module + "core/store"}},
-	{module + "core/internal/queue", nil},
-	{module + "core/internal/refusal", []string{
-		module + "core/adapter", module + "core/store", module + "core/internal/clientip",
-		module + "core/internal/setup", module + "core/internal/keys",
-	}},
-	{module + "core/internal/slide", nil},
-	{module + "core/internal/setup", []string{module + "core/adapter"}},
-	{module + "core/internal/slots", []string{module + "core/store"}},
-	{module + "core/internal/denycache", []string{module + "core/store"}},
-	{module + "core/adapter", nil},
-	{module + "core/store", nil},
-	{module + "core/internal/bridge", []string{
-		module + "core/adapter", module + "core/store", module + "core/internal/plan",
-		module + "core/internal/calendar",
-	}},
-	{module + "core/internal/ban", []string{
-		module + "core/store", module + "core/internal/plan", module + "core/internal/calendar",
-	}},
-	{module + "core/internal/counter", []string{module + "core/store"}},
-	{module + "core/internal/memory", []string{
-		module + "core/store", module + "core/internal/slide", module + "core/internal/counter",
-	}},
-	{module + "core/internal/plan", []string{module + "core/store", module + "core/internal/calendar"}},
-	{module + "core/internal/guard", []string{
-		module + "core/event", module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
-		module + "core/internal/counter", module + "core/internal/deadline", module + "core/internal/denycache",
-		module + "core/internal/slots", module + "core/internal/lease",
-	}},
-	{module + "core/internal/question", []string{
-		module + "core/event", module + "core/store", module + "core/internal/memory", module + "core/internal/slide",
-		module + "core/internal/counter", module + "core/internal/deadline", module + "core/internal/denycache",
-		module + "core/internal/slots", module + "core/internal/lease", module + "core/internal/guard",
-		module + "core/internal/plan", module + "core/internal/calendar", module + "core/internal/limittext",
-	}},
+	{below + "adapter", nil},
+	{below + "event", nil},
+	{below + "store", nil},
+	{inside + "calendar", nil},
+	{inside + "lease", nil},
+	{inside + "queue", nil},
+	{inside + "slide", nil},
+	{inside + "clientip", []string{below + "adapter"}},
+	{inside + "setup", []string{below + "adapter"}},
+	{inside + "refusal", []string{below + "adapter", below + "store", inside + "setup"}},
+	{inside + "counter", []string{below + "store"}},
+	{inside + "denycache", []string{below + "store"}},
+	{inside + "permits", []string{below + "store"}},
+	{inside + "storedkey", []string{below + "store"}},
+	{inside + "limittext", layersOfLimits},
+	{inside + "keys", layersOfKeys},
+	{inside + "memory", layersOfMemory},
+	{inside + "guard", layersOfGuard},
+	{inside + "engine", layersOfEngine},
+	{inside + "gate", layersOfGate},
 	{module + "core", layersOfCore},
-	{module + "core/rules", append([]string{
-		module + "core", "go.yaml.in/yaml/v4",
-	}, layersOfCore...)},
-	{module + "internal/errclass", []string{module + "core/adapter", module + "core/store"}},
+	{below + "rules", append([]string{module + "core", "go.yaml.in/yaml/v4"}, layersOfCore...)},
+	{module + "internal/errclass", []string{below + "adapter", below + "store"}},
 	{module + "internal/metricsum", append([]string{module + "core", module + "internal/errclass"}, layersOfCore...)},
 	// Only those who import these have Prometheus or OpenTelemetry in their programs. Newer versions of these need
 	// goautoneg and xxhash as well.
-	{module + "core/prommetrics", append([]string{
+	{below + "prommetrics", append([]string{
 		module + "core", module + "internal/errclass", module + "internal/metricsum",
 		"github.com/prometheus", "github.com/beorn7/perks", "github.com/cespare/xxhash",
 		"github.com/munnerz/goautoneg", "google.golang.org/protobuf", "golang.org/x/sys",
 	}, layersOfCore...)},
-	{module + "core/otelmetrics", append([]string{
+	{below + "otelmetrics", append([]string{
 		module + "core", module + "internal/errclass", module + "internal/metricsum",
 		"go.opentelemetry.io/otel", "github.com/cespare/xxhash", "github.com/go-logr",
 	}, layersOfCore...)},
-	{module + "core/dashboard", append([]string{
+	{below + "dashboard", append([]string{
 		module + "core", module + "internal/errclass", module + "internal/metricsum",
 		"github.com/go-kratos/aegis", "github.com/twmb/murmur3",
 	}, layersOfCore...)},
 	// Newer versions of go-redis need x/sys as well.
-	{module + "core/internal/redisclient", []string{
-		module + "core/store", module + "core/internal/deadline", "github.com/redis/go-redis/v9",
+	{inside + "redisclient", []string{
+		below + "store", "github.com/redis/go-redis/v9",
 		"github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
 	}},
-	{module + "core/redisstore", []string{
-		module + "core/store", module + "core/internal/deadline", module + "core/internal/redisclient",
-		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous",
-		"go.uber.org/atomic", "golang.org/x/sys",
-	}},
-	{module + "core/redisstream", []string{
-		module + "core/store", module + "core/internal/deadline", module + "core/internal/redisclient",
-		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous",
-		"go.uber.org/atomic", "golang.org/x/sys",
+	{below + "redisstore", []string{
+		below + "store", inside + "redisclient", "github.com/redis/go-redis/v9", "github.com/cespare/xxhash",
+		"github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
 	}},
 	// Newer versions of fasthttp need go-brrr in place of brotli.
-	{module + "core/fasthttpadapter", []string{
-		module + "core/adapter", "github.com/valyala/fasthttp", "github.com/valyala/bytebufferpool",
+	{below + "fasthttpadapter", []string{
+		below + "adapter", "github.com/valyala/fasthttp", "github.com/valyala/bytebufferpool",
 		"github.com/andybalholm/brotli", "github.com/klauspost/compress", "github.com/molecule-man/go-brrr",
 	}},
 	// Users of an adapter need no package that reads files.

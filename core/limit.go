@@ -9,14 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
-	"github.com/sashlimit/sash/core/internal/plan"
 )
 
 // The bounds of a policy. A store may have lower bounds; [New] then returns an error.
 const (
-	MaxQuota  = limittext.MaxQuota  // units of one limit: 10,000,000
+	MaxQuota  = limittext.MaxQuota  // units of one limit, and of a cost: 1,000,000,000
 	MinWindow = limittext.MinWindow // shortest window: a millisecond
 	MaxWindow = limittext.MaxWindow // longest window: 365 days
 )
@@ -34,9 +35,9 @@ type Limit struct {
 	Window time.Duration
 	Name   string
 
-	by     *keys.Spec // or nil: the limiter's key
-	prefix string     // of the name that is made of quota and window
-	form   limittext.Form
+	by    *keys.Spec // or nil: the limiter's key
+	label string     // of its logs
+	form  limittext.Form
 }
 
 // text returns the limit as it was written.
@@ -53,19 +54,28 @@ func (l *Limit) text() limittext.Limit {
 //		core.PerSecond(1000).By(core.Global()), // for all together
 //	}
 //
-// Make each key once and use it for all of its limits: in one decision, limits of one Key value share one log, and
-// limits of different Key values never do. Keys of one kind that [LimitBy] chooses for different requests share logs
-// where their texts are equal. Each key is read once for each request. If it returns [ErrNoKey] the request is refused;
-// core.First(k, core.Global()) gives such requests another key. Calls without a request, such as [Limiter.Allow], name
-// the limiter's key; other keys are read from their context, so they must be made of a function that takes a context,
-// or be [ByValue] or [Global].
+// Make each key once and use it for all of its limits. Each key is read once for each request. If it returns [ErrNoKey]
+// the request is refused; core.First(k, core.Global()) gives such requests another key. Calls without a request, such as
+// [Limiter.Allow], name the limiter's key; other keys are read from their context, so they must be made of a function
+// that takes a context, or be [ByValue] or [Global].
 //
-// The logs are named by the policy and the key's kind, and by the limits' names if several keys are of one kind. A
-// store that decides over one log at a time cannot serve such limits: [New] returns its error.
+// The logs are named by the policy, the key's kind and its scope, such as the name of a header field; never by a quota.
+// Where that does not tell two keys of a policy apart, [New] returns an error, and [Limit.Named] does. A store that
+// decides over one log at a time cannot serve such limits: New returns its error.
 func (l Limit) By(k Key) Limit {
 	if l.by = k.spec; l.by == nil {
 		l.by = &keys.Spec{Fault: configError("By", "no key", zeroKey, "pass a key, such as core.Global()")}
 	}
+	return l
+}
+
+// Named returns the limit with a name in header fields. It also names the logs of a limit with a key of its own
+// ([Limit.By]), so that two keys of one kind have logs of their own: changing it is a fresh quota. Name is the same
+// without that.
+//
+//	core.PerHour(5).By(organisation).Named("organisation")
+func (l Limit) Named(name string) Limit {
+	l.Name, l.label = name, name
 	return l
 }
 
@@ -95,18 +105,19 @@ type Costs map[string]int
 
 // of returns the cost of a unit, which is empty for requests.
 func (c Costs) of(unit string) (cost int, named bool) {
-	cost, named = c[plan.UnitName(unit)]
+	cost, named = c[limittext.UnitName(unit)]
 	return cost, named
 }
 
-// check returns an error for a unit that no limit counts, and for a cost that is out of range.
-func (c Costs) check(option string, pl *plan.Plan) error {
+// check returns an error for a unit that no limit counts, not even one that is tried out, and for a cost that is out of
+// range.
+func (c Costs) check(option string, set *engine.Set, shadow *gate.Policy) error {
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		switch cost := c[name]; {
-		case !pl.Counts(name):
+		case !set.Counts(name) && !shadow.Counts(name):
 			remedy := "leave it out" // there is InFlight only
-			if names := pl.UnitNames(); names != nil {
+			if names := set.UnitNames(); names != nil {
 				remedy = "use one of " + strings.Join(names, ", ")
 			}
 			faults = append(faults, configError(option, name, "no limit counts this unit", remedy))
@@ -188,11 +199,5 @@ func ParseLimit(s string) (Limit, error) {
 	return Limit{Quota: text.Quota, Window: text.Window, form: text.Form}, nil
 }
 
-// compiled returns a limit that is valid as it is decided.
-func (l *Limit) compiled() plan.Limit {
-	c := l.text().Compiled(l.prefix)
-	if l.by != nil {
-		c.Key = l.by
-	}
-	return c
-}
+// Given is for packages of this module.
+func (l Limit) Given() engine.Given { return Limits{l}.given(nil)[0] }

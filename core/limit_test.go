@@ -31,7 +31,7 @@ func TestParseLimit(t *testing.T) {
 		{"20/1m30s", core.Limit{Quota: 20, Window: 90 * time.Second}},
 		{"20/1.5s", core.Limit{Quota: 20, Window: 1500 * time.Millisecond}},
 		{"1/1ms", core.Limit{Quota: 1, Window: time.Millisecond}},
-		{"10000000/365d", core.Limit{Quota: 10_000_000, Window: 365 * 24 * time.Hour}},
+		{"1000000000/365d", core.Limit{Quota: 1_000_000_000, Window: 365 * 24 * time.Hour}},
 		{"1/1500us", core.Limit{Quota: 1, Window: 1500 * time.Microsecond}},
 	} {
 		got, err := core.ParseLimit(c.text)
@@ -45,7 +45,7 @@ func TestParseLimit(t *testing.T) {
 		"1e3/s", "0x10/s",
 		"١/minute", "1/fortnight", "1/0s", "1/0.1ms", "1/1ns", "1/366d", "1/99999999999999999999d",
 		"99999999999999999999/s",
-		"10000001/s", "1/1.0000001s", "1/minutes5", "1/5 5m", "1/\x00", "1/m\n2/s",
+		"1000000001/s", "1/1.0000001s", "1/minutes5", "1/5 5m", "1/\x00", "1/m\n2/s",
 	} {
 		got, err := core.ParseLimit(text)
 		var config *core.ConfigError

@@ -31,7 +31,7 @@ func on(t *testing.T, k core.Key, r adapter.Request, opts ...core.Option) (strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := l.Check(r, nil)
+	d, err := l.Check(r)
 	switch {
 	case errors.Is(err, core.ErrForbidden):
 		return "forbidden", nil
@@ -219,7 +219,7 @@ func TestListErrors(t *testing.T) {
 		l := newLimiter(t, core.PerMinute(1), core.WithStore(store), core.WithDenyList(core.By(c.f), "k"),
 			core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }))
 		for range 3 { // the in-flight token is released after an error
-			d, err := l.Check(from("192.0.2.1:1"), t)
+			d, err := l.Check(from("192.0.2.1:1"))
 			if p := core.ProblemOf(err); d.Allowed || !errors.Is(err, c.is) || p.Status != c.status {
 				t.Errorf("%s: %+v, %v: status %d, want %d", c.desc, d, err, p.Status, c.status)
 			}
@@ -237,7 +237,7 @@ func TestListObserved(t *testing.T) {
 		core.WithSkip(func(context.Context) bool { t.Error("skip was called for a listed address"); return false }),
 		core.WithObserver(func(_ context.Context, e core.Event) { seen = e }))
 	for range 3 {
-		d, err := l.Check(from("192.0.2.1:1"), nil)
+		d, err := l.Check(from("192.0.2.1:1"))
 		if err != nil || !d.Allowed || seen.Outcome != event.Listed || !seen.Decision.Allowed || store.Takes() != 0 {
 			t.Errorf("%+v, %v, observed %+v; %d takes", d, err, seen, store.Takes())
 		}

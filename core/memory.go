@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -18,7 +17,7 @@ const defaultMaxKeys = 262_144
 // which hold seven admitted requests, and 8 to 16 bytes for each further one; three times that if requests cost more
 // than a unit or are corrected.
 //
-// It need not be closed. New keys and some takes sweep a few other keys, and while there are keys a timer sweeps all of
+// It need not be closed. New keys sweep a few other keys, and while there are keys a timer sweeps all of
 // them, in short steps. The memory of an idle key is freed within two of its longest windows and a minute, with or
 // without traffic, and so is the memory that a remaining log needed for a burst. A store that is no longer referenced
 // is collected although its timer is pending.
@@ -84,14 +83,14 @@ func (s *MemoryStore) Keys() int { return s.logs.Keys() }
 func (s *MemoryStore) Shared() uint64 { return s.logs.Shared() }
 
 // Validate implements [store.Store]. This store serves all limits: an error is about [NewMemoryStore] or its options.
-func (s *MemoryStore) Validate(...*store.Plan) error {
+func (s *MemoryStore) Validate(...*store.Limit) error {
 	if s.logs == nil {
 		return configError("MemoryStore", "zero", "the zero MemoryStore cannot be used", "use core.NewMemoryStore")
 	}
-	var wrong faults
-	n := s.logs.MaxKeys()
-	wrong.add(n < 1, "WithMaxKeys", strconv.Itoa(n), "the number of keys is below 1", "choose 1 or more")
-	return errors.Join(wrong...)
+	if n := s.logs.MaxKeys(); n < 1 {
+		return configError("WithMaxKeys", strconv.Itoa(n), "the number of keys is below 1", "choose 1 or more")
+	}
+	return nil
 }
 
 // Take implements [store.Store]. It ignores the context.
@@ -114,11 +113,9 @@ func (s *MemoryStore) Renew(_ context.Context, r store.Renewal) error {
 }
 
 // Log implements [store.Lister].
-func (s *MemoryStore) Log(_ context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
-	if err := key.Validate(); err != nil {
-		return nil, err
-	}
-	return s.logs.Log(&key, window), nil
+func (s *MemoryStore) Log(_ context.Context, key store.Key, l *store.Limit) (entries []store.Entry, err error) {
+	err = withKey(&key, func() { entries = s.logs.Log(&key, l) })
+	return entries, err
 }
 
 // Merge implements [store.Merger].
@@ -126,13 +123,13 @@ func (s *MemoryStore) Merge(_ context.Context, m store.MergeRequest) error {
 	return withKey(&m.Key, func() { s.logs.Merge(&m) })
 }
 
-// Reset implements [store.Store]. For a key that shares a log it does nothing, because the log also holds units of
-// other keys.
-func (s *MemoryStore) Reset(_ context.Context, key store.Key) error {
-	return withKey(&key, func() { s.logs.Reset(&key) })
+// Reset implements [store.Store]. For a key that shares logs it does nothing, because they also hold units of other
+// keys.
+func (s *MemoryStore) Reset(_ context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
+	return withKey(&key, func() { s.logs.Reset(&key, limits, young) })
 }
 
-// withKey does something with the log of a key that is not zero.
+// withKey does something with the logs of a key that is not zero.
 func withKey(key *store.Key, do func()) error {
 	err := key.Validate()
 	if err == nil {

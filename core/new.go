@@ -2,17 +2,17 @@ package core
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/sashlimit/sash/core/internal/guard"
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/internal/override"
-	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/internal/setup"
-	"github.com/sashlimit/sash/core/internal/slots"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -29,31 +29,28 @@ func New(p Policy, k Key, opts ...Option) (*Limiter, error) {
 // build returns a limiter even with an error, so that NewFor can check it for further mistakes.
 func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c := configure(opts)
-	compiled := c.compile(p)
+	given := c.written("policy", p)
 	key := k.spec
 	if key == nil {
 		c.fault("key", "none", zeroKey, "pass a key, such as core.ByIP() or core.Global()")
 		key = new(keys.Spec)
 	}
 	c.faults = append(c.faults, key.Fault)
-	if c.store == nil {
-		c.store = NewMemoryStore()
+	if given.Rules != nil {
+		c.refuseInRules()
 	}
-	c.addShadow(compiled)
-	if compiled.fixed != nil {
-		c.checkBan(compiled.fixed.Limits, key)
-	}
-	c.checkCosts(compiled.fixed)
-	c.lacks()
 	named := c.name != ""
-	c.name = cmp.Or(c.name, compiled.name)
-	c.prefixes.Check = &setup.Requests{Policy: c.name}
-	l := c.limiter(compiled, key)
+	c.name = cmp.Or(c.name, given.Name)
+	l := c.limiter(key)
+	l.gate.Rules = given.Rules
+	c.addPolicy(l, &given)
+	c.addShadow(l)
+	c.checkCosts(l)
+	l.callbacks = slices.Concat(given.Callbacks, key.Callbacks, l.callbacks, c.callbacks)
+	l.gate.Rereads = c.rereads(l, key)
 	err := errors.Join(c.faults...)
-	if err == nil {
-		if c.shared {
-			l.life.Unshare = limiters.Add(c.store, setup.Limiter{Name: c.name, Limits: compiled.name, Named: named})
-		}
+	if err == nil && c.shared {
+		l.unshare = limiters.Add(c.gate.store, setup.Limiter{Name: c.name, Limits: given.Name, Named: named})
 	}
 	return l, err
 }
@@ -61,130 +58,135 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 // limiters are those of this process on stores that others may use.
 var limiters setup.Registry
 
-// limiter makes a limiter of the settings.
-func (c *config) limiter(compiled *policy, k *keys.Spec) *Limiter {
-	compiled.spaces = &plan.Spaces{
-		NamedSpaces: plan.NewNamedSpaces(c.name, c.secret), OwnKey: k, Secret: c.secret,
-		Varies: compiled.varies(), Named: c.overrides,
-		Check: func(p *plan.Plan) error { return errors.Join(c.unfit(p), unservable(c.store, p)) },
+// limiter makes a limiter of the settings, without limits.
+func (c *config) limiter(k *keys.Spec) *Limiter {
+	if c.gate.store == nil {
+		c.gate.store = NewMemoryStore()
 	}
-	c.faults = append(c.faults, c.unservable(compiled))
-	l := &Limiter{
-		settings:  c.settings,
-		policy:    compiled,
-		key:       k,
-		namespace: compiled.spaces.Own().Namespace,
-		shared:    new(shared),
-		keeps:     slices.ContainsFunc(c.keys(compiled, k), (*keys.Spec).Keeps),
-		rereads:   c.rereads(compiled, k),
+	c.lacks()
+	l := &Limiter{answers: c.answers, gate: c.gate.Gate, shared: c.gate.shared}
+	l.gate.Key, l.gate.Failed, l.keeps = k, l.shadowFailed, k.Keeps()
+	l.gate.Prefixes.Check = &setup.Requests{Policy: c.name}
+	config := engine.Config{
+		Policy: c.name, Key: k, Secret: c.secret, Guard: c.guard, Ban: c.ban, Overrides: c.overrides,
+		PublicOverride: publicOverride,
+		ShadowFailed:   func(ctx context.Context, err error) { l.shadowFailed(ctx, c.name, err) },
 	}
-	l.ban = c.ban.ForPolicy(c.name, c.secret)
-	l.callbacks = slices.Concat(compiled.callbacks, k.Callbacks, c.callbacks)
-	l.lister, _ = c.store.(store.Lister)
-	var keeper store.Overrider
-	if own, ok := c.store.(*MemoryStore); ok {
-		l.memory, keeper = own.logs, own
-		l.permits = slots.New(memoryPermits{own.logs})
-	} else {
-		c.guard.Store, c.guard.Policy = c.store, c.name
-		l.guard, l.lease = guard.New(c.guard), c.guard.Lease
-		l.permits, keeper = l.guard.Slots, l.guard
+	config.Guard.Store = c.gate.store
+	if own, ok := c.gate.store.(*MemoryStore); ok && own.logs != nil {
+		c.faults = append(c.faults, own.Validate())
+		config.Memory, config.Overrider = own.logs, own
 	}
-	l.permits.Freed = l.wake
-	if c.overrides {
-		l.overrides = override.New(override.Config[*activeOverride]{
-			Policy: c.name, Store: keeper, Parse: parseOverride, Counts: l.hasOverride,
-		})
-	}
+	var err error
+	l.engine, err = engine.New(config)
+	c.faults = append(c.faults, err)
+	l.gate.Engine = l.engine
 	return l
 }
 
-// compile makes p ready for use. It returns a policy even if there are mistakes in p.
-func (c *config) compile(p Policy) *policy {
+// written returns a policy as it was written. It returns one even if there are mistakes.
+func (c *config) written(option string, p Policy) (w gate.Written) {
 	if keys.IsNil(p) {
-		c.fault("policy", "nil", "there is no policy", "pass one, such as core.PerMinute(100)")
-		return new(policy)
+		c.fault(option, "nil", "there is no policy", "pass one, such as core.PerMinute(100)")
+		return w
 	}
-	compiled, err := p.compile()
+	w, err := p.Written()
 	c.faults = append(c.faults, err)
-	return compiled
+	return w
+}
+
+// addPolicy compiles the limits that do not depend on requests.
+func (c *config) addPolicy(l *Limiter, given *gate.Written) {
+	if given.Limits == nil {
+		l.gate.Policy.Choose = given.Choose
+		return
+	}
+	set, err := l.engine.Compile(given.Limits, "limits")
+	c.faults = append(c.faults, err)
+	l.gate.Policy.Set = set
+	c.checkAlgorithms(set)
+}
+
+// checkAlgorithms reports options that suit none of the limits. Where they suit some, they apply to these.
+func (c *config) checkAlgorithms(set *engine.Set) {
+	suits := func(l engine.Limit) bool { return l.KeepsEntries() && !l.InFlight }
+	if len(set.Limits) == 0 || slices.ContainsFunc(set.Limits, suits) {
+		return
+	}
+	algorithm, remedy := set.Limits[0].Algorithm(), "leave the option out, or use a sliding log"
+	c.faults.add(c.gate.Mode == store.ModeChargeDenied, "WithCountDenied", algorithm,
+		"this algorithm cannot count denials", remedy)
+	c.faults.add(c.failLocal && !set.Limits[0].InFlight, "WithFailure(FailLocal)", algorithm,
+		"this algorithm keeps counters, not requests, so admissions of an outage cannot be added to the store", remedy)
+	c.faults.add(c.guard.Lease > 0, "WithLease", algorithm, "only units of sliding logs can be taken ahead", remedy)
+}
+
+// refuseInRules reports options that a file of rules has fields for.
+func (c *config) refuseInRules() {
+	for _, option := range c.given {
+		c.faults.add(option.inRules != "", option.name, "rules", "the file of rules has its own setting",
+			"use "+option.inRules)
+	}
 }
 
 // checkCosts reports functions for costs that contradict each other, or that are of no limit.
-func (c *config) checkCosts(fixed *plan.Plan) {
-	for _, unit := range slices.Sorted(maps.Keys(c.costs)) {
-		if fixed != nil {
-			c.faults = append(c.faults, Costs{unit: 0}.check("WithCostOf", fixed))
+func (c *config) checkCosts(l *Limiter) {
+	set := l.gate.Policy.Set
+	for _, unit := range slices.Sorted(maps.Keys(c.gate.Costs)) {
+		if set != nil {
+			c.faults = append(c.faults, Costs{unit: 0}.check("WithCostOf", set, l.gate.Shadow))
 		}
-		both := c.cost != nil && (unit == plan.Requests || fixed != nil && unit == fixed.Unit)
+		both := c.gate.Cost != nil && (unit == limittext.Requests || set != nil && unit == set.Unit)
 		c.faults.add(both, "WithCostOf", unit, "WithCost is of the same unit", "leave one of them out")
 	}
-	if fixed != nil && c.cost != nil {
-		c.faults = append(c.faults, fixed.NoUnnamed("WithCost"))
+	if set != nil && c.gate.Cost != nil {
+		c.faults = append(c.faults, set.NoUnnamed("WithCost"))
 	}
 }
 
-// addShadow compiles the policy of WithShadow and adds it to p, unless p is invalid.
-func (c *config) addShadow(p *policy) {
+// addShadow compiles the policy of WithShadow.
+func (c *config) addShadow(l *Limiter) {
 	if c.shadow == nil {
 		return
 	}
-	shadow, err := c.shadow.compile()
-	c.faults = append(c.faults, err)
-	if err == nil && p.name != "" {
-		c.faults = append(c.faults, p.withShadow(shadow))
+	given, shadow := c.written("WithShadow", c.shadow), new(gate.Policy)
+	if shadow.Choose = given.Choose; given.Limits != nil {
+		var err error
+		shadow.Set, err = l.engine.Shadow(given.Limits)
+		c.faults = append(c.faults, err)
 	}
+	l.gate.Shadow, l.callbacks = shadow, given.Callbacks
 }
 
-// unservable finds the logs of a policy that has fixed limits. It returns an error if the store or the options cannot
-// serve them, or what requests may choose, or if the store cannot decide over the logs of a ban.
-func (c *config) unservable(p *policy) error {
-	var err error
-	if p.fixed == nil {
-		err = c.store.Validate()
-	} else {
-		err = p.spaces.Split(p.fixed)
+// rereads reports whether the limiter's keys have parts in common.
+func (c *config) rereads(l *Limiter, own *keys.Spec) bool {
+	all := []*keys.Spec{own}
+	for _, list := range l.gate.Lists {
+		all = append(all, list.Key)
 	}
-	if err == nil && c.ban != nil {
-		err = cmp.Or(c.store.Validate(c.ban.Tries), c.store.Validate(c.ban.Ladder))
+	if l.gate.Policy.Set != nil {
+		for _, k := range l.gate.Policy.Set.Keys {
+			if k.Spec != own {
+				all = append(all, k.Spec)
+			}
+		}
 	}
-	return err
-}
-
-// unfit returns an error for each option that the algorithms of these limits cannot serve.
-func (c *config) unfit(p *plan.Plan) error {
-	var wrong faults
-	all, algorithm := p.All(), p.Counter.String()
-	if n := slices.IndexFunc(all, func(l plan.Limit) bool { return l.InFlight || !l.KeepsEntries() }); n >= 0 {
-		wrong.add(c.guard.Lease > 0, "WithLease", all[n].Text, "only units of sliding logs can be booked ahead",
-			"leave the option out, or give this limit to a limiter of its own")
+	for _, k := range all {
+		l.keeps = l.keeps || k != nil && k.Keeps()
 	}
-	if p.Counter != store.SlidingLog {
-		const remedy = "leave the option out, or use a sliding log"
-		wrong.add(c.refunds != nil, "WithRefund", algorithm,
-			"this algorithm keeps counters, not requests, so no request can be taken back", remedy)
-		wrong.add(c.mode == store.ModeChargeDenied, "WithCountDenied", algorithm,
-			"this algorithm cannot count denials", remedy)
-		wrong.add(c.failLocal, "WithFailure(FailLocal)", algorithm,
-			"this algorithm keeps counters, not requests, so admissions of an outage cannot be added to the store",
-			remedy)
-	}
-	return errors.Join(wrong...)
+	seen := make(map[*keys.Spec]bool)
+	return slices.ContainsFunc(all, func(k *keys.Spec) bool { return k.Repeats(seen) })
 }
 
 // lacks reports each option that needs an optional method which the store does not have.
 func (c *config) lacks() {
-	_, settles := c.store.(store.Settler)
-	_, merges := c.store.(store.Merger)
-	_, keeps := c.store.(store.Overrider)
-	_, leases := c.store.(store.Leaser)
-	name := fmt.Sprintf("%T", c.store)
-	c.faults.add(c.refunds != nil && !settles, "WithRefund", name,
+	_, settles := c.gate.store.(store.Settler)
+	_, merges := c.gate.store.(store.Merger)
+	name := fmt.Sprintf("%T", c.gate.store)
+	c.faults.add(c.gate.refunds != nil && !settles, "WithRefund", name,
 		"this store cannot give units back: it has no method Settle (store.Settler)", otherStore)
-	c.faults.add(c.overrides && !keeps, "WithOverrides", name,
-		"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)", otherStore)
-	c.faults.add(c.guard.Lease > 0 && !leases, "WithLease", name,
-		"this store cannot book units ahead: it has no method Book (store.Leaser)",
+	c.faults.add(c.guard.Lease > 0 && !settles, "WithLease", name,
+		"this store cannot give back what a lease has not used: it has no method Settle (store.Settler)",
 		"leave the option out, or use another store, such as redisstore.New(client)")
 	c.faults.add(c.failLocal && !(merges && settles), "WithFailure", "FailLocal",
 		"admissions of an outage cannot be added to the store "+name+

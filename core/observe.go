@@ -1,13 +1,13 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -17,7 +17,7 @@ import (
 func WithObserver(f func(context.Context, Event)) Option {
 	return func(c *config) {
 		c.faults.add(f == nil, "WithObserver", "nil", noFunction, giveOne)
-		c.observers = append(c.observers, f)
+		c.gate.observers = append(c.gate.observers, f)
 	}
 }
 
@@ -41,50 +41,24 @@ func WithStoreObserver(f func(context.Context, event.StoreCall)) Option {
 	}
 }
 
-var processStart = time.Now()
-
-// begin returns the time for Event.Took, or 0 if there are no observers.
-func (l *Limiter) begin() time.Duration {
-	if l.observers == nil {
-		return 0
-	}
-	return time.Since(processStart)
-}
-
-// event returns an event with the fields that all events about d have.
-func (l *Limiter) event(outcome event.Outcome, d *Decision, err error) Event {
-	policy := l.namespace.Policy()
-	if d.limiter != nil {
-		policy = cmp.Or(d.Policy, d.policyName()) // the former is known also if nothing was counted, in an outage
-	}
+// event returns an event with the fields that all events of a request have.
+func (l *Limiter) event(outcome event.Outcome, began time.Duration, asked *gate.Asked, err error) Event {
 	e := Event{
-		Policy: policy, Outcome: outcome, Source: d.source, Mode: d.q.Take.Mode, Cost: d.q.Take.Cost,
-		Key: d.q.Take.Key.Text, Err: err,
-		life: &l.life,
+		Policy: l.policy(), Outcome: outcome, Mode: asked.Mode, Cost: asked.Cost, Key: asked.Identity.Text, Err: err,
 	}
-	if d.borrowed || d.q.Take.Key.Addr.IsValid() {
-		e.Key = d.q.Take.Key.Label()
+	if asked.Borrowed || asked.Identity.Addr.IsValid() {
+		e.Key = asked.Identity.Label()
 	}
-	if d.began != 0 {
-		e.Took = time.Since(processStart) - d.began
+	if began != 0 {
+		e.Took = time.Since(processStart) - began
 	}
 	return e
 }
 
-// reported reports a decision to the observers, or err if there is none. It returns err.
-func (l *Limiter) reported(ctx context.Context, d *Decision, err error) error {
-	if err == nil && l.observers == nil {
-		return nil
-	}
-	return l.report(ctx, d, nil, err)
-}
-
-// report is separate so that reported is short enough to be inlined.
-//
-// tried is what rules in shadow would have decided by their deny lists, or nil.
-func (l *Limiter) report(ctx context.Context, d, tried *Decision, err error) error {
-	if err != nil {
-		return l.failed(ctx, d, err)
+// report reports a decision to the observers.
+func (l *Limiter) report(ctx context.Context, began time.Duration, asked *gate.Asked, d *Decision) {
+	if l.observers == nil && d.result.ShadowErr == nil {
+		return
 	}
 	outcome := event.Denied
 	switch {
@@ -93,44 +67,29 @@ func (l *Limiter) report(ctx context.Context, d, tried *Decision, err error) err
 	case d.Allowed:
 		outcome = event.Allowed
 	}
-	l.notify(ctx, outcome, d, tried)
-	return nil
+	e := l.event(outcome, began, asked, d.result.Err)
+	e.Policy, e.Source, e.Decision, e.Shadow = d.Policy, d.result.Source, *d, d.shadow()
+	if asked.Borrowed {
+		e.Decision.result.Keep() // the event may outlive the request
+	}
+	l.observe(ctx, &e)
+	if err := d.result.ShadowErr; err != nil {
+		l.shadowFailed(ctx, l.policy(), err)
+	}
 }
 
-// pass allows a request uncounted and reports that to the observers. tried is as in report.
-func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, d, tried *Decision) error {
-	d.Allowed, d.q.Take.Mode, d.q.Take.Cost = true, store.ModePeek, 0
-	l.notify(ctx, outcome, d, tried)
-	return nil
-}
-
-// notify reports a decision to the observers. tried is as in report.
-func (l *Limiter) notify(ctx context.Context, outcome event.Outcome, d, tried *Decision) {
+// pass reports a request that passes uncounted to the observers.
+func (l *Limiter) pass(ctx context.Context, began time.Duration, outcome event.Outcome, d *Decision) {
 	if l.observers == nil {
 		return
 	}
-	e := l.event(outcome, d, d.storeErr)
+	e := l.event(outcome, began, &gate.Asked{Mode: store.ModePeek}, nil)
 	e.Decision = *d
-	if d.borrowed || d.q.More != nil {
-		e.Decision.cloneKeys() // the event may outlive the request
-	}
-	switch {
-	case tried != nil:
-		if e.Shadow = tried; d.limiter == nil { // no limit was asked
-			e.Policy = tried.Policy
-		}
-	case d.q.Plan != nil && d.q.Plan.Shadow != nil && !d.refused():
-		e.Shadow = d.shadow()
-	}
 	l.observe(ctx, &e)
-	if d.q.More != nil && d.q.More.Unread != nil && !errors.Is(d.q.More.Unread, ErrNoKey) {
-		failed := l.event(event.ShadowFailed, new(Decision), d.q.More.Unread)
-		l.observe(ctx, &failed)
-	}
 }
 
-// failed reports to the observers why there is no decision, and clears d.
-func (l *Limiter) failed(ctx context.Context, d *Decision, err error) error {
+// failed reports to the observers why there is no decision, and clears d. It returns err.
+func (l *Limiter) failed(ctx context.Context, began time.Duration, asked *gate.Asked, d *Decision, err error) error {
 	if l.observers != nil {
 		outcome := event.Failed
 		switch {
@@ -139,14 +98,23 @@ func (l *Limiter) failed(ctx context.Context, d *Decision, err error) error {
 		case errors.Is(err, ErrNoKey):
 			outcome = event.NoKey
 		}
-		e := l.event(outcome, d, err)
-		if failed := (*limitKeyError)(nil); errors.As(err, &failed) && failed.policy != "" {
-			e.Policy = failed.policy
+		e := l.event(outcome, began, asked, err)
+		if failed := (*gate.KeyError)(nil); errors.As(err, &failed) && failed.Policy != "" {
+			e.Policy = failed.Policy
 		}
 		l.observe(ctx, &e)
 	}
 	*d = Decision{}
 	return err
+}
+
+// shadowFailed reports to the observers why a shadow of a policy could not be tried out.
+func (l *Limiter) shadowFailed(ctx context.Context, policy string, err error) {
+	if l.observers != nil {
+		e := l.event(event.ShadowFailed, 0, new(gate.Asked), err)
+		e.Policy = policy
+		l.observe(ctx, &e)
+	}
 }
 
 // observe calls all observers, even if one of them panics. A decision stands whatever observers do.
@@ -163,6 +131,6 @@ func (l *Limiter) observe(ctx context.Context, e *Event) {
 // panicked logs a panic of a callback that refuses no request. An err without an [adapter.PanicError] is not logged.
 func (l *Limiter) panicked(ctx context.Context, what string, err error) {
 	if err != nil && errors.As(err, new(*adapter.PanicError)) {
-		l.refusals.Failed(ctx, l.namespace.Policy(), what, err)
+		l.refusals.Failed(ctx, l.policy(), what, err)
 	}
 }

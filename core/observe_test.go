@@ -38,7 +38,7 @@ func TestCounterOfOutcomes(t *testing.T) {
 		t.Helper()
 		for _, outcome := range outcomes {
 			want[outcome]++
-			d, err := l.Check(from("192.0.2.1:1"), new(int))
+			d, err := l.Check(from("192.0.2.1:1"))
 			if err == nil && d.Allowed {
 				d.Serve(func() int { return 500 })
 			}
@@ -89,7 +89,7 @@ func TestEventsTellTheirSource(t *testing.T) {
 		expect(event.Memory, store.ModeRecord, 3, true)
 
 		fake := new(coretest.FakeStore)
-		l = newLimiter(t, core.PerHour(1), observe, core.WithStore(fake))
+		l = newLimiterBy(t, core.PerHour(1), core.ByText(), observe, core.WithStore(fake))
 		defer l.Close()
 		l.Allow(t.Context(), "k")
 		expect(event.Store, store.ModeCharge, 1, true)
@@ -116,7 +116,7 @@ func TestObserversThatPanic(t *testing.T) {
 			for name, ask := range map[string]func() (core.Decision, error){
 				"Allow": func() (core.Decision, error) { return l.Allow(t.Context(), "k") },
 				"Wait":  func() (core.Decision, error) { return l.Wait(t.Context(), "k") },
-				"Check": func() (core.Decision, error) { return l.Check(from("192.0.2.1:1"), nil) },
+				"Check": func() (core.Decision, error) { return l.Check(from("192.0.2.1:1")) },
 			} {
 				heard = 0
 				if d, err := ask(); err != nil || !d.Allowed || heard != 2 {
@@ -166,7 +166,7 @@ func TestEventsOfCallsWithoutDecision(t *testing.T) {
 				t.Errorf("panic %v", p)
 			}
 		}()
-		aborts.Check(requestWithContext{from("192.0.2.1:1"), server}, new(int))
+		aborts.Check(requestWithContext{from("192.0.2.1:1"), server})
 	}()
 	one("http.ErrAbortHandler", event.Failed, http.ErrAbortHandler)
 }

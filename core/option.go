@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -19,18 +21,25 @@ import (
 type Option func(*config)
 
 type config struct {
-	settings
+	answers
 
+	gate      gateConfig
 	shared    bool // the store was given, so other limiters may use it as well
 	name      string
-	headers   bool // WithHeaders was given
 	secret    []byte
 	guard     guard.Config
 	failLocal bool // FailLocal was asked for explicitly
+	ban       *engine.Ban
 	overrides bool // WithOverrides was given
 	shadow    Policy
 	given     []given // the options that a file of rules, or a limiter that exists, may refuse
 	faults    faults
+}
+
+// gateConfig is what options set of a gate and of what limiters share.
+type gateConfig struct {
+	gate.Gate
+	*shared
 }
 
 func (c *config) fault(option, value, problem, remedy string) {
@@ -84,12 +93,13 @@ func calling[C any](g given, missing bool, set Option) Option {
 // configure applies opts to the defaults and collects all mistakes.
 func configure(opts []Option) config {
 	c := config{
-		settings: settings{prefixes: keys.Prefixes{V4: 32, V6: 64}, draft: true},
+		answers: answers{draft: true},
 		guard: guard.Config{
 			Failure: guard.Local, Label: "FailLocal", Timeout: 100 * time.Millisecond, DenyCache: time.Second,
 			LocalKeys: 524_288,
 		},
 	}
+	c.gate.Prefixes, c.gate.shared = keys.Prefixes{V4: 32, V6: 64}, new(shared)
 	for _, o := range opts {
 		if o == nil {
 			c.fault("Option", "nil", "the option is nil", "leave it out")
@@ -105,7 +115,7 @@ func configure(opts []Option) config {
 func WithStore(store Store) Option {
 	return given{name: "WithStore"}.optionIf(!keys.IsNil(store), "nil", "the store is nil",
 		"pass a store, such as redisstore.New(client), or leave the option out",
-		func(c *config) { c.store, c.shared = store, true })
+		func(c *config) { c.gate.store, c.shared = store, true })
 }
 
 // WithName names the policy: 1 to 48 of [a-z0-9._-]. The default name is made of its limits, such as "100-per-minute".
@@ -130,7 +140,7 @@ func WithName(name string) Option {
 func WithCost[C any](f func(C) int) Option {
 	get := native[C]()
 	return calling[C](given{name: "WithCost", inRules: "cost in a rule"}, f == nil, func(c *config) {
-		c.cost = func(r adapter.Request) int { return f(get(r)) }
+		c.gate.Cost = func(r adapter.Request) int { return f(get(r)) }
 	})
 }
 
@@ -146,14 +156,14 @@ func WithCostOf[C any](unit string, f func(C) int) Option {
 	get := native[C]()
 	g := given{name: "WithCostOf", inRules: "costs in a rule"}
 	return calling[C](g, f == nil, func(c *config) {
-		if !plan.ValidUnit(unit) {
-			c.fault("WithCostOf", strconv.Quote(unit), "the unit is not valid", plan.RemedyUnit)
+		if !limittext.ValidUnit(unit) {
+			c.fault("WithCostOf", strconv.Quote(unit), "the unit is not valid", limittext.RemedyUnit)
 			return
 		}
-		if c.costs == nil {
-			c.costs = make(map[string]func(adapter.Request) int)
+		if c.gate.Costs == nil {
+			c.gate.Costs = make(map[string]func(adapter.Request) int)
 		}
-		c.costs[unit] = func(r adapter.Request) int { return f(get(r)) }
+		c.gate.Costs[unit] = func(r adapter.Request) int { return f(get(r)) }
 	})
 }
 
@@ -162,7 +172,7 @@ func WithCostOf[C any](unit string, f func(C) int) Option {
 func WithSkip[C any](f func(C) bool) Option {
 	get := native[C]()
 	return calling[C](given{name: "WithSkip"}, f == nil, func(c *config) {
-		c.skip = func(r adapter.Request) bool { return f(get(r)) }
+		c.gate.Skip = func(r adapter.Request) bool { return f(get(r)) }
 	})
 }
 
@@ -190,7 +200,7 @@ func withList(option string, k Key, entries []string, passes bool) Option {
 		c.faults = append(c.faults, err)
 		if l != nil {
 			c.callbacks = append(c.callbacks, k.spec.Callbacks...)
-			c.lists = append(c.lists, l)
+			c.gate.Lists = append(c.gate.Lists, l)
 		}
 	}
 }
@@ -214,7 +224,7 @@ func withList(option string, k Key, entries []string, passes bool) Option {
 func WithRefund[C any](f func(c C, status int) bool) Option {
 	get := native[C]()
 	return calling[C](given{name: "WithRefund"}, f == nil, func(c *config) {
-		c.refunds = func(r adapter.Request, status int) bool { return f(get(r), status) }
+		c.gate.refunds = func(r adapter.Request, status int) bool { return f(get(r), status) }
 	})
 }
 
@@ -228,17 +238,22 @@ func WithRefund[C any](f func(c C, status int) bool) Option {
 // such limits to another limiter, without this option.
 func WithCountDenied() Option {
 	return option("WithCountDenied", func(c *config) {
-		c.mode = store.ModeChargeDenied
+		c.gate.Mode = store.ModeChargeDenied
 	})
 }
 
-// WithShadow evaluates another policy as well, on the same log and in the same call of the store, and reports what it
-// would have decided to the observer: [Event].Shadow. It does not affect the decision. Use it to try a limit on live
-// traffic, which is the traffic that the policy in force admits.
+// WithShadow tries out another policy and reports what it would have decided to the observer: [Event].Shadow. It does
+// not affect the decision. Its limits have logs of their own, of what it would have admitted alone, so they take as many
+// writes and bytes again. It is asked at the same time, with the keys and costs that were read for the request, and not
+// for requests that are listed, skipped, banned or denied by an override, nor while the store does not answer. Bans,
+// overrides and leases are not part of it, and it has no [InFlight].
 //
-// Both policies together have at most 8 limits. If the [LimitBy] of a shadow returns wrong limits, or the key of one of
-// its limits fails, the observer gets an event with an error, and the request is decided without these. So is, without
-// an event, a request that lacks such a key, and a call such as [Limiter.Allow] if the LimitBy needs a request.
+// What the handler gives back or settles is passed on. If the policy in force has denied and the shadow admits, nobody
+// gives back what the shadow has taken: with [WithRefund] a looser shadow counts too much.
+//
+// If the [LimitBy] of a shadow returns wrong limits, the key of one of its limits fails, or the store does not answer,
+// the observer gets an event with an error. A request that lacks such a key, and a call such as [Limiter.Allow] if the
+// LimitBy needs a request, are not tried out, without an event.
 func WithShadow(p Policy) Option {
 	g := given{name: "WithShadow", inRules: "shadow: true in a rule"}
 	return g.optionIf(!keys.IsNil(p), "nil", "the policy is nil",
@@ -259,14 +274,14 @@ func WithOverrides() Option {
 // WithIPv4Prefix sets how many bits of an IPv4 address distinguish clients: 8 to 32. The default is 32.
 func WithIPv4Prefix(bits int) Option {
 	return optionWithin("WithIPv4Prefix", bits, 8, 32, "the length is out of range", "choose 8 to 32 bits",
-		func(c *config) { c.prefixes.V4 = bits })
+		func(c *config) { c.gate.Prefixes.V4 = bits })
 }
 
 // WithIPv6Prefix sets how many bits of an IPv6 address distinguish clients: 32 to 128. The default is 64, the smallest
 // prefix that a subscriber has: with more bits, a client takes a new address for a new quota.
 func WithIPv6Prefix(bits int) Option {
 	return optionWithin("WithIPv6Prefix", bits, 32, 128, "the length is out of range", "choose 32 to 128 bits",
-		func(c *config) { c.prefixes.V6 = bits })
+		func(c *config) { c.gate.Prefixes.V6 = bits })
 }
 
 // WithSecret makes identities in the store unreadable, even if they can be guessed: all of them, addresses included,
@@ -278,3 +293,5 @@ func WithSecret(secret []byte) Option {
 		fmt.Sprintf("use at least %d random bytes; is the variable it comes from set?", minSecret),
 		func(c *config) { c.secret = slices.Clone(secret) })
 }
+
+const minSecret = 16

@@ -54,12 +54,12 @@ func (l *link) Settle(ctx context.Context, s store.Settlement) error {
 	return l.question(ctx, func() error { return l.FakeStore.Settle(ctx, s) })
 }
 
-func (l *link) Reset(ctx context.Context, k store.Key) error {
-	return l.question(ctx, func() error { return l.FakeStore.Reset(ctx, k) })
+func (l *link) Reset(ctx context.Context, k store.Key, limits []*store.Limit, young time.Duration) error {
+	return l.question(ctx, func() error { return l.FakeStore.Reset(ctx, k, limits, young) })
 }
 
-func (l *link) Log(ctx context.Context, k store.Key, window time.Duration) (entries []core.Entry, err error) {
-	err = l.question(ctx, func() (err error) { entries, err = l.FakeStore.Log(ctx, k, window); return err })
+func (l *link) Log(ctx context.Context, k store.Key, limit *store.Limit) (entries []core.Entry, err error) {
+	err = l.question(ctx, func() (err error) { entries, err = l.FakeStore.Log(ctx, k, limit); return err })
 	return entries, err
 }
 

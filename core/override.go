@@ -1,30 +1,26 @@
 package core
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
-	"fmt"
-	"strconv"
 	"time"
-	"unicode/utf8"
 
-	"github.com/sashlimit/sash/core/internal/plan"
-	"github.com/sashlimit/sash/core/store"
+	"github.com/sashlimit/sash/core/internal/engine"
 )
 
 // Override is another quota for one key until an instant: see [Limiter.Override]. Exactly one of Limits, Denied and
 // Unlimited is set.
 type Override struct {
-	// Limits replace the key's limits of the same units. They draw from the same logs, so what was used stays used: a
-	// larger quota admits the difference at once, and a smaller one needs no reset. Limits of other units, of other
-	// keys and of requests in flight stay.
+	// Limits replace the key's limits of the same units. Where windows are equal, what was used stays used: a larger
+	// quota admits the difference at once, and a smaller one needs no reset. Another window begins with an empty log.
+	// Limits of other units, of other keys and of requests in flight stay.
 	Limits Limits
 
 	// Denied refuses all requests of the key (429), with RetryAfter until the end.
 	Denied bool
 
-	// Unlimited lets the key's limits deny nothing. Requests are recorded, at least [store.MaxRecorded] units, except
-	// for limits of another algorithm than [SlidingLog]. Limits of other keys and of requests in flight stay.
+	// Unlimited lets the key's limits deny nothing. Requests are recorded, at least [store.MaxRecorded] units of each
+	// limit. Limits of other keys and of requests in flight stay.
 	Unlimited bool
 
 	Until time.Time // the end: in the future, and within a year
@@ -51,96 +47,143 @@ type KeyOverride struct {
 	Override
 }
 
-const (
-	maxNote     = 200
-	maxOverride = 366 * 24 * time.Hour
-)
-
-// text returns what the store keeps of an override, or an error for each mistake in itself.
-func (o *Override) text(policy, key string) (text string, err error) {
-	var wrong faults
-	add := func(is bool, value, problem, remedy string) { wrong.add(is, "Override", value, problem, remedy) }
-	given := 0
-	for _, is := range [...]bool{o.Limits != nil, o.Denied, o.Unlimited} {
-		if is {
-			given++
-		}
+// inner returns the override as the engine gets it.
+func (o *Override) inner() *engine.Override {
+	inner := &engine.Override{Denied: o.Denied, Unlimited: o.Unlimited, Until: o.Until, Note: o.Note}
+	if o.Limits != nil {
+		inner.Limits = o.Limits.given([]engine.Given{})
 	}
-	add(given != 1, strconv.Itoa(given)+" of Limits, Denied and Unlimited", "exactly one must be set",
-		"set one of them")
-	left, isSet, end := time.Until(o.Until), !o.Until.IsZero(), o.Until.Format(time.RFC3339)
-	add(!isSet, "no end", "an override needs an end", "set Until, such as time.Now().Add(24*time.Hour)")
-	add(isSet && left <= 0, end, "the end is in the past", "set Until to a later instant")
-	add(left > maxOverride, end, "the end is more than a year ahead", "set an earlier one, and renew it")
-	add(len(o.Note) > maxNote || !utf8.ValidString(o.Note), strconv.Itoa(len(o.Note))+" bytes of Note",
-		"the note is too long, or not UTF-8", fmt.Sprintf("use at most %d bytes of UTF-8", maxNote))
-	stored := storedOverride{Policy: policy, Key: key, Denied: o.Denied, Unlimited: o.Unlimited, Note: o.Note}
-	for _, limit := range o.Limits {
-		add(limit.by != nil || limit.form.InFlight, limit.String(),
-			"limits of an override have no key of their own, and count no requests in flight",
-			"set By of the override, and leave out InFlight")
-		stored.Limits = append(stored.Limits, storedLimit{limit.String(), limit.Name, limit.form.Algorithm})
-	}
-	_, err = o.compile()
-	if err = errors.Join(errors.Join(wrong...), err); err != nil {
-		return "", err
-	}
-	b, err := json.Marshal(stored)
-	return string(b), err
+	return inner
 }
 
-func (o *Override) compile() (*plan.Override, error) {
-	if o.Limits == nil {
-		return plan.NewOverride(nil), nil
+// publicOverride returns an override that was read as users get it.
+func publicOverride(o *engine.Override) any {
+	own := &Override{Denied: o.Denied, Unlimited: o.Unlimited, Until: o.Until, Note: o.Note}
+	for i := range o.Limits {
+		g := &o.Limits[i]
+		own.Limits = append(own.Limits, Limit{Quota: g.Quota, Window: g.Window, Name: g.Name, form: g.Form})
 	}
-	pl, err := newPlan(o.Limits, "Override")
+	return own
+}
+
+// Override gives a key another quota until an instant, in place of an earlier override of the key: for a customer who
+// needs more until Friday, or for a key that must be stopped. It is in force in this process when Override returns, and
+// within a second in all others whose limiter has the same name, store and kind of key, and [WithOverrides].
+//
+//	err := limiter.Override(ctx, "customer 7", core.Override{
+//		Limits: core.Limits{core.PerMinute(600)}, Until: friday, Note: "ticket 4711",
+//	})
+//
+// The key is a text as for [Limiter.Allow]. For keys without such a text, as those of [Join], use [Decision.Override].
+// The store keeps the key as it is given, so that it can be listed, unless the limiter has [WithSecret].
+//
+// An override ends everywhere at its end, by the clock of each process. A policy has at most 10,000, those of
+// [Limiter.Pause] included. An override does not lift a ban ([WithBan]), and none makes [Limiter.Record] deny. If
+// several keys of a request have overrides, all of them apply.
+//
+// The error has a [ConfigError] for each mistake, or is a [StoreError].
+func (l *Limiter) Override(ctx context.Context, key string, o Override) error {
+	k, id, err := l.overridden("Override", key, o.By)
 	if err != nil {
-		return nil, err
+		return errors.Join(err, o.inner().Validate())
 	}
-	return plan.NewOverride(pl.Limits), nil
+	return l.engine.SetOverride(ctx, k, id, key, o.inner())
 }
 
-// storedOverride is the value of an override in the store.
-type storedOverride struct {
-	Policy    string        `json:"policy"`
-	Key       string        `json:"key,omitempty"`
-	Limits    []storedLimit `json:"limits,omitempty"`
-	Denied    bool          `json:"denied,omitempty"`
-	Unlimited bool          `json:"unlimited,omitempty"`
-	Note      string        `json:"note,omitempty"`
-}
-
-type storedLimit struct {
-	Limit     string          `json:"limit"`
-	Name      string          `json:"name,omitempty"`
-	Algorithm store.Algorithm `json:"algorithm,omitempty"`
-}
-
-// activeOverride is an override that was read.
-type activeOverride struct {
-	KeyOverride
-
-	plan *plan.Override
-}
-
-func parseOverride(from store.Override) (o *activeOverride, err error) {
-	var stored storedOverride
-	if err = json.Unmarshal([]byte(from.Value), &stored); err != nil {
-		return nil, err
+// Override is [Limiter.Override] for the key of this decision, or with By, for that key of its limits. It works for all
+// keys.
+func (d Decision) Override(ctx context.Context, o Override) error {
+	if d.result.Set == nil {
+		return errNotLimited("Override")
 	}
-	o = &activeOverride{KeyOverride: KeyOverride{Policy: stored.Policy, Key: stored.Key, Override: Override{
-		Denied: stored.Denied, Unlimited: stored.Unlimited, Until: from.Until, Note: stored.Note,
-	}}}
-	for _, s := range stored.Limits {
-		limit, err := ParseLimit(s.Limit)
-		if err != nil {
-			return nil, err
+	return d.result.SetOverride(ctx, o.By.spec, o.inner())
+}
+
+// RemoveOverride ends the override of a key, which is a text as for [Limiter.Override]. by is the key of limits with
+// [Limit.By], if the text belongs to that key. Without an override it does nothing.
+func (l *Limiter) RemoveOverride(ctx context.Context, key string, by ...Key) error {
+	k, id, err := l.overridden("RemoveOverride", key, append(by, Key{})[0])
+	if err != nil {
+		return err
+	}
+	return l.engine.RemoveOverride(ctx, k, id)
+}
+
+// RemoveOverrideByID ends the override with an ID, which [Limiter.Overrides] lists. Without one it does nothing.
+func (l *Limiter) RemoveOverrideByID(ctx context.Context, id string) error {
+	return l.engine.RemoveOverrideByID(ctx, id)
+}
+
+// Overrides lists the overrides in force, ordered by their keys. It reads them from the store.
+func (l *Limiter) Overrides(ctx context.Context) ([]KeyOverride, error) {
+	read, err := l.engine.Overrides(ctx)
+	all := make([]KeyOverride, 0, len(read))
+	for _, o := range read {
+		listed := KeyOverride{Policy: o.Policy, Key: o.Key, ID: o.ID}
+		if own, ok := o.Public.(*Override); ok {
+			listed.Override = *own
 		}
-		if limit.Name = s.Name; limit.form.Algorithm == store.SlidingLog {
-			limit.form.Algorithm = s.Algorithm
-		}
-		o.Limits = append(o.Limits, limit)
+		listed.By = l.keyOfOverride(o)
+		all = append(all, listed)
 	}
-	o.plan, err = o.compile()
-	return o, err
+	return all, err
+}
+
+// keyOfOverride returns the key of limits that an override is for, or the zero Key.
+func (l *Limiter) keyOfOverride(o *engine.Override) Key {
+	if l.gate.Policy.Set != nil {
+		for _, k := range l.engine.OverrideKeys(l.gate.Policy.Set) {
+			if !k.Own && o.IsOf(k) {
+				return Key{k.Spec}
+			}
+		}
+	}
+	return Key{}
+}
+
+// overridden finds the key and the identity that a text names.
+func (l *Limiter) overridden(call, text string, by Key) (k *engine.OverrideKey, id identity, err error) {
+	switch set := l.gate.Policy.Set; {
+	case l.gate.Rules != nil:
+		return nil, id, configError(call, "a text", "keys of rules belong to a rule", "use the method of the rules.Set")
+	case set == nil:
+		k = l.engine.OverrideKeyOf(by.spec)
+	default:
+		for _, known := range l.engine.OverrideKeys(set) {
+			if by.spec == nil && known.Own || by.spec != nil && known.Spec == by.spec {
+				k = known
+			}
+		}
+		if k == nil {
+			return nil, id, noSuchKey(call, by)
+		}
+	}
+	id, err = k.Spec.IdentityOf(call, text, &l.gate.Prefixes)
+	return k, id, err
+}
+
+func noSuchKey(call string, by Key) error {
+	name := "the limiter's key"
+	if by.spec != nil {
+		name = by.spec.Name
+	}
+	return configError(call, name, "no limit has this key",
+		"set By to the key of a limit, or leave it out for the limiter's own key")
+}
+
+// Pause denies all requests of a key until an instant, within a year, in all processes, unless a later pause is in
+// force: for clients of a server that has asked for a pause, as [nethttp.Transport] does it. It reports whether the
+// limiter has [WithOverrides]; otherwise it does nothing. The key is a text as for [Limiter.Wait]. Another override of
+// the key applies again afterwards. A policy has at most about 1,000 pauses, so they leave room for other overrides.
+//
+// [nethttp.Transport]: https://pkg.go.dev/github.com/sashlimit/sash/nethttp#Transport
+func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bool, err error) {
+	if !l.engine.HasOverrides() {
+		return false, nil
+	}
+	id, err := l.identityOf("Pause", key)
+	if err != nil {
+		return true, err
+	}
+	return true, l.engine.Pause(ctx, id, key, until)
 }

@@ -88,11 +88,11 @@ func (f *farStore) Settle(ctx context.Context, s store.Settlement) error {
 	return f.slowStore.Settle(context.Background(), s)
 }
 
-func (f *farStore) Log(ctx context.Context, key store.Key, window time.Duration) ([]core.Entry, error) {
+func (f *farStore) Log(ctx context.Context, key store.Key, limit *store.Limit) ([]core.Entry, error) {
 	if err := f.reach(ctx); err != nil {
 		return nil, err
 	}
-	return f.slowStore.Log(context.Background(), key, window)
+	return f.slowStore.Log(context.Background(), key, limit)
 }
 
 // A store whose replies take up to 80 % of the timeout decides again within 5 s after a fault, although a new

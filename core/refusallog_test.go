@@ -125,7 +125,7 @@ var refusals = []struct {
 		[]core.Option{core.WithDenyList(byText("", errors.New(ada)), "x")},
 		[]string{
 			"the key function of a list failed",
-			`error="*core.listError *errors.errorString"`,
+			`error="*gate.ListError *errors.errorString"`,
 		},
 	},
 	{
@@ -168,7 +168,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 				refuse := func(times int) string {
 					return logged(t, func() {
 						for range times {
-							d, err := l.Check(from("203.0.113.9:1", "X-User", ada), nil)
+							d, err := l.Check(from("203.0.113.9:1", "X-User", ada))
 							if p := core.ProblemOf(err); err == nil || p.Status != c.status {
 								t.Fatalf("%+v, %v: status %d, want %d", d, err, p.Status, c.status)
 							}
@@ -229,7 +229,7 @@ func TestRefusalsByStatus(t *testing.T) {
 		got := logged(t, func() {
 			for range 3 {
 				for _, key = range []error{errors.New(ada), core.ErrNoKey} {
-					l.Check(from("203.0.113.9:1"), nil)
+					l.Check(from("203.0.113.9:1"))
 				}
 			}
 		})
@@ -252,7 +252,7 @@ func TestWhatIsNotLogged(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 5 {
-				if _, err := l.Check(from("203.0.113.9:1"), nil); errors.Is(
+				if _, err := l.Check(from("203.0.113.9:1")); errors.Is(
 					err,
 					core.ErrForbidden,
 				) != (name == "forbidden") {
@@ -311,7 +311,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 				defer l.Close()
 				got := logged(t, func() {
 					for range 20 {
-						if _, err := l.Check(from("203.0.113.9:1"), nil); core.ProblemOf(err).Status != 503 {
+						if _, err := l.Check(from("203.0.113.9:1")); core.ProblemOf(err).Status != 503 {
 							t.Fatal(err)
 						}
 						time.Sleep(time.Millisecond)
@@ -348,7 +348,7 @@ func TestRefundPanicIsLogged(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 3 {
-				d, err := l.Check(from("203.0.113.9:1"), nil)
+				d, err := l.Check(from("203.0.113.9:1"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -372,7 +372,7 @@ func TestLogThatPanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Check(from("203.0.113.9:1"), nil); !errors.Is(err, core.ErrNoKey) {
+	if _, err := l.Check(from("203.0.113.9:1")); !errors.Is(err, core.ErrNoKey) {
 		t.Error(err)
 	}
 }
@@ -394,7 +394,7 @@ func TestRefusalsAtOnce(t *testing.T) {
 			for range 8 {
 				all.Go(func() {
 					for range 100 {
-						l.Check(from(""), nil)
+						l.Check(from(""))
 					}
 				})
 			}

@@ -44,11 +44,11 @@ func (m *meddled) Settle(ctx context.Context, s store.Settlement) error {
 	return m.FakeStore.Settle(ctx, s)
 }
 
-func (m *meddled) Reset(ctx context.Context, key store.Key) error {
+func (m *meddled) Reset(ctx context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
 	if m.tell != nil {
 		m.tell()
 	}
-	return m.FakeStore.Reset(ctx, key)
+	return m.FakeStore.Reset(ctx, key, limits, young)
 }
 
 func (m *meddled) Merge(ctx context.Context, g store.MergeRequest) error {
@@ -295,7 +295,7 @@ func TestScopeIsCopied(t *testing.T) {
 		ask := func(scope string, want bool) {
 			t.Helper()
 			copy(buffer, scope)
-			if d, err := l.Check(from("203.0.113.9:1"), nil); err != nil || d.Allowed != want {
+			if d, err := l.Check(from("203.0.113.9:1")); err != nil || d.Allowed != want {
 				t.Errorf("%s: %+v, %v; want %v", scope, d, err, want)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 // checkOnce checks a request, and whether it is allowed.
 func checkOnce(t *testing.T, l *core.Limiter, r web, want bool) core.Decision {
 	t.Helper()
-	d, err := l.Check(r, nil)
+	d, err := l.Check(r)
 	if err != nil || d.Allowed != want {
 		t.Errorf("%+v, %v; want allowed %v", d, err, want)
 	}
@@ -76,42 +76,30 @@ func TestResetOfAKeyWithoutText(t *testing.T) {
 					t.Error(err)
 				}
 				checkOnce(t, l, c.req, true)
-				// Without HTTP, the text has a log of its own.
-				askOnce(t, l, c.text)
-				if err := l.Reset(t.Context(), c.text); err != nil {
-					t.Error(err)
+				if d, err := l.Allow(t.Context(), c.text); !errors.As(err, &config) || config.Option != "key" {
+					t.Errorf("%v, %v; want an error for the text", d, err)
 				}
-				if d := askOnce(t, l, c.text); !d.Allowed {
-					t.Errorf("%+v; want it reset", d)
-				}
-				checkOnce(t, l, c.req, false)
 			})
 		}
 	}
 }
 
-// Under Global any text resets the requests' quota, but not where texts have logs of their own.
+// Under Global the empty text is everybody.
 func TestResetOfEverybody(t *testing.T) {
-	l := newLimiter(t, core.PerHour(1))
+	l := newLimiterBy(t, core.PerHour(1), core.Global())
 	r := from("203.0.113.9:1")
 	checkOnce(t, l, r, true)
-	if err := l.Reset(t.Context(), "anything"); err != nil {
+	if d := askOnce(t, l, ""); d.Allowed {
+		t.Errorf("%+v; want a denial", d)
+	}
+	if err := l.Reset(t.Context(), ""); err != nil {
 		t.Error(err)
 	}
-	checkOnce(t, l, r, true)
-	askOnce(t, l, "customer 7")
-	if err := l.Reset(t.Context(), "customer 7"); err != nil {
-		t.Error(err)
-	}
-	d := checkOnce(t, l, r, false)
-	if d := askOnce(t, l, "customer 7"); !d.Allowed {
-		t.Errorf("%+v; want it reset", d)
-	}
+	d := checkOnce(t, l, r, true)
 	if err := d.Reset(t.Context()); err != nil {
 		t.Error(err)
 	}
 	checkOnce(t, l, r, true)
-	askOnce(t, l, "customer 7")
 }
 
 // A decision without a key has nothing to reset.

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/question"
+	"github.com/sashlimit/sash/core/internal/engine"
 )
 
 // Headers is which header fields of a response describe the quota.
@@ -31,7 +31,6 @@ func WithHeaders(h Headers) Option {
 	g := given{name: "WithHeaders", answers: true}
 	return g.optionIf(HeadersDraft <= h && h <= HeadersNone, strconv.Itoa(int(h)), "there is no such value",
 		"choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone", func(c *config) {
-			c.headers = true
 			c.draft, c.legacy = h == HeadersDraft || h == HeadersBoth, h == HeadersLegacy || h == HeadersBoth
 		})
 }
@@ -51,7 +50,7 @@ const (
 // which is exact and rounded up to whole seconds, and Cache-Control (RFC 6585: a 429 must not be stored). If another
 // limiter has written its fields before, they list both.
 func (d *Decision) SetHeaders(h adapter.HeaderMap) {
-	if d.q.Plan == nil || d.Allowed && len(d.q.Plan.Limits) == 0 {
+	if !d.refused() && !d.counts() {
 		return
 	}
 	if !d.Allowed {
@@ -75,13 +74,13 @@ func (d *Decision) setRetry(h adapter.HeaderMap) {
 	var buf [20]byte
 	retry := buf[:0]
 	if d.RetryAfter > 0 {
-		retry = strconv.AppendInt(retry, question.Seconds(d.RetryAfter), 10)
+		retry = strconv.AppendInt(retry, engine.Seconds(d.RetryAfter), 10)
 	}
 	setFields(h, fieldCache, "no-store", fieldRetryAfter, retry)
 }
 
 func (d *Decision) setDraft(h adapter.HeaderMap) {
-	policy := d.q.Plan.Header
+	policy := d.result.Set.Header
 	var buf [64]byte
 	b := buf[:0]
 	fields, ok := h.(http.Header)
@@ -95,7 +94,7 @@ func (d *Decision) setDraft(h adapter.HeaderMap) {
 			}
 		}
 	}
-	b = d.q.AppendRateLimit(b)
+	b = d.result.AppendRateLimit(b)
 	setFields(h, fieldPolicy, policy, fieldRateLimit, b) // an empty list is not sent (RFC 9651, 3.1)
 }
 
@@ -124,22 +123,22 @@ func setFields(h adapter.HeaderMap, first, value, second string, text []byte) {
 }
 
 func (d *Decision) setLegacy(h adapter.HeaderMap) {
-	i := d.q.Tightest()
+	i := d.result.Tightest()
 	if i < 0 {
 		return
 	}
-	left := d.q.Left(i)
+	left := d.result.Left(i)
 	// These fields describe only one limit: of two limiters, that with less left.
 	if before, err := strconv.Atoi(h.Get(fieldRemaining)); err == nil && d.Allowed && before <= left {
 		return
 	}
-	h.Set(fieldLimit, strconv.Itoa(d.q.Plan.Limits[i].Quota))
+	h.Set(fieldLimit, strconv.Itoa(d.result.Set.Limits[i].Quota))
 	h.Set(fieldRemaining, strconv.Itoa(left))
-	if d.q.Plan.Limits[i].InFlight { // nobody knows when a request ends
+	if d.result.Set.Limits[i].InFlight { // nobody knows when a request ends
 		remove(h, fieldReset)
 		return
 	}
-	h.Set(fieldReset, strconv.FormatInt(question.Seconds(d.q.Reset(i)), 10))
+	h.Set(fieldReset, strconv.FormatInt(engine.Seconds(d.result.Reset(i)), 10))
 }
 
 // remove removes a field that an outer limiter has written.
@@ -169,10 +168,10 @@ func (d *Decision) Problem() adapter.Problem {
 	if d.never() {
 		p.Wait = -1
 	}
-	switch s := max(1, question.Seconds(d.RetryAfter)); {
-	case d.q.Plan != nil && d.q.Plan.Rule != nil && d.q.Rule().Detail != "":
-		p.Detail = d.q.Rule().Detail
-	case d.q.Plan != nil && d.q.AwaitsPermit() && !d.refused():
+	switch s := max(1, engine.Seconds(d.RetryAfter)); {
+	case d.detail() != "":
+		p.Detail = d.detail()
+	case d.awaitsPermit():
 		p.Detail = "Try again when another request has ended."
 	case d.never():
 		p.Detail = "This request costs more than the whole quota, so it can never pass."
@@ -182,6 +181,17 @@ func (d *Decision) Problem() adapter.Problem {
 		p.Detail = "Try again in " + strconv.FormatInt(s, 10) + " seconds."
 	}
 	return p
+}
+
+// detail returns what a rule says about its denials, or an empty text.
+func (d *Decision) detail() string {
+	if d.result.Set == nil {
+		return ""
+	}
+	if rule := d.result.Rule(); rule != nil {
+		return rule.Detail
+	}
+	return ""
 }
 
 // For adapters: ProblemOf returns the default problem document for an error of [Limiter.Check]: 400 without a key, 403

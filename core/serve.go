@@ -5,8 +5,7 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/inflight"
-	"github.com/sashlimit/sash/core/internal/slots"
+	"github.com/sashlimit/sash/core/internal/gate"
 )
 
 // For adapters: Response returns nil unless a callback needs the status of the response.
@@ -37,9 +36,12 @@ func (l *Limiter) refund(d *Decision, status int) {
 		if err != nil {
 			outcome = event.RefundFailed
 		}
-		e := l.event(outcome, d, err)
-		e.Decision, e.Took = *d, 0
-		e.Decision.served, e.Decision.token = nil, inflight.Token{}
+		e := l.event(outcome, 0, &gate.Asked{Cost: d.Granted, Mode: d.result.Mode}, err)
+		if id := d.result.Identity(); id != nil {
+			e.Key = id.Label()
+		}
+		e.Policy, e.Source, e.Decision = d.Policy, d.result.Source, *d
+		e.Decision.served = nil
 		l.observe(ctx, &e)
 		l.panicked(ctx, "the function given to WithRefund has panicked", err) // the guard logs failures of the store
 	}
@@ -49,20 +51,11 @@ func (l *Limiter) refund(d *Decision, status int) {
 // is streamed. It returns a function that ends what the decision holds, as [Decision.Release] does, or nil if it holds
 // nothing. If Deferred is called while [Decision.Serve] runs the handler, Serve leaves that to the function.
 func (d *Decision) Deferred() (release func()) {
-	held := d.q.Held()
-	if held == nil {
+	if !d.result.Holds() {
 		return nil
 	}
-	l := d.limiter // and not d, which refers to the framework's request
-	held.Deferred = true
-	return func() { l.releaseServed(held) }
-}
-
-// releaseServed releases what a request holds that has been served. The client may have left, so the request's context
-// does not end this; the guard of a store has a deadline.
-func (l *Limiter) releaseServed(held *slots.Held) {
-	ctx := context.WithoutCancel(held.Context)
-	l.release(ctx, held) //nolint:errcheck // the guard logs failures of the store, and the lease ends the permit
+	d.result.Defer()
+	return d.result.ReleaseServed // which does not refer to the framework's request
 }
 
 // For adapters: Serve runs the handler of an allowed request. It must be called for each request that [Limiter.Check]
@@ -72,11 +65,8 @@ func (l *Limiter) releaseServed(held *slots.Held) {
 func (d *Decision) Serve(handler func() (status int)) {
 	status, returned := 0, false
 	defer func() {
-		if d.token != (inflight.Token{}) {
-			d.limiter.inFlight.Release(d.token)
-		}
-		if held := d.q.Held(); held != nil && !held.Deferred {
-			d.limiter.releaseServed(held)
+		if d.result.Holds() && !d.result.IsDeferred() {
+			d.result.ReleaseServed()
 		}
 		if d.served != nil {
 			d.served.decision = *d
@@ -92,7 +82,7 @@ func (d *Decision) Serve(handler func() (status int)) {
 // allocations a request, so it is not the default.
 func WithDecisionInContext() Option {
 	return option("WithDecisionInContext", func(c *config) {
-		c.inContext = true
+		c.gate.inContext = true
 	})
 }
 
@@ -110,10 +100,17 @@ func DecisionFrom(ctx context.Context) (d Decision, ok bool) {
 	return *p, true
 }
 
-// For adapters: Context returns ctx with the decision for the handler, and whether the limiter asks for that.
+// For adapters: Context returns ctx with what the handler and further limiters need to know of the decision, and whether
+// there is anything.
 func (d *Decision) Context(ctx context.Context) (with context.Context, asked bool) {
-	if d.limiter == nil || !d.limiter.inContext {
+	if d.limiter == nil {
 		return ctx, false
+	}
+	if asked = d.result.Holds(); asked {
+		ctx = gate.Holding(ctx, d.limiter.engine)
+	}
+	if !d.limiter.inContext {
+		return ctx, asked
 	}
 	own := *d
 	return context.WithValue(ctx, decisionKey{}, &own), true

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -84,8 +83,8 @@ func TestDenialsInASharedLogKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// Two limiters of one name choose windows by the request. One that has seen only short ones takes nothing from the
-// other, in a log of the key's own and in a shared one.
+// Two limiters of one name choose windows by the request, each of which has a log. Requests under short ones take nothing
+// from long ones, nor add to them, in logs of the key's own and in shared ones.
 func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -105,8 +104,8 @@ func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 					t.Errorf("after %d minutes: allowed %v, used %d", i+1, d.Allowed, d.Used)
 				}
 			}
-			if d := askOnce(t, hour, "k"); d.Allowed || d.Used != 6 {
-				t.Errorf("full %v: allowed %v, used %d of the hour; want a denial, and 6", full, d.Allowed, d.Used)
+			if d := askOnce(t, hour, "k"); !d.Allowed || d.Used != 1 {
+				t.Errorf("full %v: allowed %v, used %d of the hour; want 1", full, d.Allowed, d.Used)
 			}
 			if shared := logs.Shared() > 0; shared != full {
 				t.Errorf("full %v: %d takes of shared logs", full, logs.Shared())
@@ -119,9 +118,9 @@ func TestShortWindowsTakeNothingFromLongOnes(t *testing.T) {
 func TestMergedEntriesAreNotSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs := core.NewMemoryStore()
-		key := (&limiterTrace{t: t, limits: core.Limits{core.PerHour(9)}, key: "k"}).keySpyOf("merged")
+		key, hour := store.NewKey("merged", "k"), &store.Limit{Log: "1h", Quota: 9, Window: time.Hour}
 		m := store.MergeRequest{
-			Key: key, Keep: time.Hour, Entries: []store.Entry{{ID: 1, Age: time.Minute, Cost: 2}, {ID: 2, Cost: 1}},
+			Key: key, Limit: hour, Entries: []store.Entry{{ID: 1, Age: time.Minute, Cost: 2}, {ID: 2, Cost: 1}},
 		}
 		if err := logs.Merge(t.Context(), m); err != nil {
 			t.Fatal(err)
@@ -137,7 +136,7 @@ func TestMergedEntriesAreNotSwept(t *testing.T) {
 		if n := logs.Keys(); n > 10_000 {
 			t.Errorf("%d keys: nothing was swept, so the test proves nothing", n)
 		}
-		if entries, err := logs.Log(t.Context(), key, time.Hour); err != nil || len(entries) != 2 {
+		if entries, err := logs.Log(t.Context(), key, hour); err != nil || len(entries) != 2 {
 			t.Errorf("%v, %v; want both entries", entries, err)
 		}
 	})
@@ -162,25 +161,4 @@ func TestSettledAfterTheWindowInASharedLog(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 	})
-}
-
-// An entry of which only a part is left belongs to no id, not even to an id of zero.
-func TestIDZeroNamesNothing(t *testing.T) {
-	logs := core.NewMemoryStore()
-	key := (&limiterTrace{t: t, limits: core.Limits{core.PerMinute(9)}, key: "k"}).keySpyOf("parts")
-	plan := store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: 9, Window: time.Minute}}})
-	for id := range uint64(3) { // of the first one unit is left
-		take := store.Take{Key: key, Plan: plan, Cost: 4, ID: id + 1}
-		take.Mode = store.ModeChargeDenied
-		if _, err := coretest.Take(t.Context(), logs, take); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := logs.Settle(t.Context(), store.Settlement{Key: key}); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := logs.Log(t.Context(), key, time.Minute)
-	if err != nil || len(entries) != 3 || entries[0].Cost != 1 {
-		t.Errorf("%v, %v; want three entries, the first of one unit", entries, err)
-	}
 }

@@ -40,7 +40,7 @@ func TestWarnings(t *testing.T) {
 			}
 			for range 3 {
 				for _, r := range reqs {
-					if _, err := l.Check(r, nil); err != nil {
+					if _, err := l.Check(r); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -11,11 +11,13 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/store"
 )
 
-var windowsOf = bridge.Limiters.(*bridge.Functions[*core.Limiter, core.Decision, core.Override]).Windows
+func windowsOf(ctx context.Context, d core.Decision) ([]engine.Window, error) {
+	return d.Inside().Windows(ctx)
+}
 
 func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
 	t.Helper()
@@ -106,7 +108,7 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 			t.Errorf("%d: %+v, want %+v", i, w, want)
 		}
 	}
-	for i, want := range [][]int{{0, 2, 2, 1}, {0, 0, 2, 1}, {0, 0, 0, 1}} {
+	for i, want := range [][]int{{0, 2, 0, 1}, {0, 0, 0, 1}, {0, 0, 0, 1}} {
 		if err := windows[i].Reset(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +173,7 @@ func TestWindowsOfSkipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Check(web{httptest.NewRequest(http.MethodGet, "/", nil)}, nil); err != nil {
+	if _, err := l.Check(web{httptest.NewRequest(http.MethodGet, "/", nil)}); err != nil {
 		t.Fatal(err)
 	}
 	if windows, err := windowsOf(t.Context(), skipped); len(windows) > 0 || err != nil || !skipped.Allowed {
@@ -267,8 +269,8 @@ func TestWindowOfLongLog(t *testing.T) {
 // growing is a store to whose logs an entry comes just before they are listed.
 type growing struct{ store.Full }
 
-func (g growing) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
-	entries, err := g.Full.Log(ctx, key, window)
+func (g growing) Log(ctx context.Context, key store.Key, limit *store.Limit) ([]store.Entry, error) {
+	entries, err := g.Full.Log(ctx, key, limit)
 	return append(entries, store.Entry{At: time.Now(), Cost: 1}), err
 }
 

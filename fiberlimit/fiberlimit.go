@@ -28,7 +28,7 @@ func From(l *core.Limiter) fiber.Handler {
 		panic(err)
 	}
 	return func(c *fiber.Ctx) error {
-		d, err := l.Check(request{c}, c.Context())
+		d, err := l.Check(request{c})
 		d.SetHeaders(fasthttpadapter.Header{ResponseHeader: &c.Response().Header})
 		switch {
 		case err != nil:

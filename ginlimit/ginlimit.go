@@ -30,7 +30,7 @@ func From(l *core.Limiter) gin.HandlerFunc {
 	}
 	return func(c *gin.Context) {
 		h := c.Writer.Header()
-		d, err := l.Check(request{c}, h)
+		d, err := l.Check(request{c})
 		d.SetHeaders(h)
 		switch {
 		case err != nil:

@@ -40,7 +40,7 @@ func FromRequest(l *core.Limiter, of func(*http.Request) adapter.Request) func(h
 				k = &keeper{Request: seen, r: r}
 				seen = k
 			}
-			d, err := l.Check(seen, w.Header())
+			d, err := l.Check(seen)
 			if k != nil {
 				r = k.r
 			}

@@ -60,22 +60,22 @@ func serve(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*ht
 
 func TestHeadersMemory(t *testing.T) {
 	coretest.Headers(t, coretest.StoreConfig{
-		New: func(*testing.T) (core.Store, func(time.Duration)) { return core.NewMemoryStore(), time.Sleep },
-		Run: func(t *testing.T, name string, f func(*testing.T)) {
-			t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+		New: func(*testing.T) coretest.Clocked {
+			return coretest.Clocked{Store: core.NewMemoryStore(), Now: time.Now, Advance: time.Sleep}
 		},
+		Run: func(t *testing.T, f func(*testing.T)) { synctest.Test(t, f) },
 	}, serve)
 }
 
 func TestHeadersRedis(t *testing.T) {
 	server := redistest.Start(t)
 	coretest.Headers(t, coretest.StoreConfig{
-		New: func(t *testing.T) (core.Store, func(time.Duration)) {
+		New: func(t *testing.T) coretest.Clocked {
 			rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 			t.Cleanup(func() { rdb.Close() })
 			rdb.FlushAll(t.Context())
 			clock := redistest.NewClock()
-			return redisstore.New(stepped{rdb, clock}), clock.Advance
+			return coretest.Clocked{Store: redisstore.New(stepped{rdb, clock}), Now: clock.Now, Advance: clock.Advance}
 		},
 	}, serve)
 }

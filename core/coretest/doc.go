@@ -1,15 +1,13 @@
-// Package coretest tests that a store or an adapter of your own does what sash needs. A store on a clock of its own:
+// Package coretest tests that a store or an adapter of your own does what sash needs, and has a store for tests of programs.
 //
 //	func TestMyStore(t *testing.T) {
 //		coretest.Store(t, coretest.StoreConfig{
-//			New: func(t *testing.T) (core.Store, func(time.Duration)) {
+//			New: func(t *testing.T) coretest.Clocked {
 //				clock := new(fakeClock)
-//				return mystore.New(clock), clock.Advance
+//				return coretest.Clocked{Store: mystore.New(clock), Now: clock.Now, Advance: clock.Advance}
 //			},
 //		})
 //	}
-//
-// [Explore] takes the same functions, and runs every small sequence of operations in place of random ones.
 //
 // An adapter for another framework runs the suite that sash's own adapters run:
 //
@@ -25,4 +23,6 @@
 //	func TestMyAdapter(t *testing.T) {
 //		coretest.Adapter(t, coretest.AdapterConfig{Serve: serve})
 //	}
+//
+// [Verify] proves that no window of what was admitted held more than a quota.
 package coretest

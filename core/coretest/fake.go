@@ -8,141 +8,121 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/definition"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // FakeStore is a store for tests: exact and slow. Its time changes only by Advance, and it fails after Fail was called.
-// It begins at the Unix epoch, from which the periods of a [core.FixedWindow] are counted too. The zero value is ready.
-// Give its limiters [core.WithDenyCache](0): the deny cache uses real time.
+// It begins at the Unix epoch, from which the periods of a core.FixedWindow are counted too. The zero value is ready.
+// Give its limiters core.WithDenyCache(0): the deny cache uses real time.
 type FakeStore struct {
 	mu    sync.Mutex
 	now   time.Duration
 	err   error
-	logs  map[string]*fakeLog
 	takes int
+	logs  definition.Store
 
 	overrides map[string]map[string]store.Override // by policy and name
 	changes   int                                  // of overrides
 }
 
-type fakeLog struct {
-	definition
-
-	keep time.Duration // the longest that was asked for
-}
+var _ store.Full = (*FakeStore)(nil)
 
 // Advance moves the store's time on.
 func (f *FakeStore) Advance(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.now += d
+	f.logs.Advance(d)
+}
+
+// Now is the store's time.
+func (f *FakeStore) Now() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Unix(0, 0).Add(f.now)
 }
 
 // Fail makes every valid call fail with err, until Fail is called with nil. After a failure, a limiter under
-// [core.FailLocal] has a goroutine: within a bubble of testing/synctest, close it at the end.
+// core.FailLocal has a goroutine: within a bubble of testing/synctest, close it at the end.
 func (f *FakeStore) Fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.err = err
 }
 
-// Takes is how many takes the store was asked for.
+// Takes is how many requests the store was asked about.
 func (f *FakeStore) Takes() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.takes
 }
 
+// failing returns the error of Fail.
+func (f *FakeStore) failing() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
 // Validate implements [store.Store].
-func (f *FakeStore) Validate(...*store.Plan) error { return nil }
+func (f *FakeStore) Validate(...*store.Limit) error { return nil }
 
 // Take implements [store.Store].
-func (f *FakeStore) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+func (f *FakeStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	if err := store.ValidateTakes(takes, answers); err != nil {
 		return err
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return f.err
+	err := f.err
+	if err == nil {
+		f.takes++
 	}
-	f.takes++
-	logs := make([]*definition, len(takes))
-	for i, t := range takes {
-		logs[i] = f.log(t.Key, t.Plan.Keep)
+	f.mu.Unlock()
+	if err != nil {
+		return err
 	}
-	copy(answers, decide(takes, logs))
-	return nil
+	return f.logs.Take(ctx, takes, answers)
 }
 
 // Settle implements [store.Settler].
-func (f *FakeStore) Settle(_ context.Context, s store.Settlement) error {
-	return f.on(s.Key, 0, func(d *definition) { d.settle(s.ID, s.Cost) })
+func (f *FakeStore) Settle(ctx context.Context, s store.Settlement) error {
+	if err := f.failing(); err != nil {
+		return err
+	}
+	return f.logs.Settle(ctx, s)
 }
 
 // Log implements [store.Lister].
-func (f *FakeStore) Log(_ context.Context, key store.Key, window time.Duration) (entries []core.Entry, err error) {
-	err = f.on(key, 0, func(d *definition) { entries = d.list(window) })
-	return entries, err
+func (f *FakeStore) Log(ctx context.Context, key store.Key, l *store.Limit) ([]store.Entry, error) {
+	if err := f.failing(); err != nil {
+		return nil, err
+	}
+	return f.logs.Log(ctx, key, l)
 }
 
 // Merge implements [store.Merger].
-func (f *FakeStore) Merge(_ context.Context, m store.MergeRequest) error {
-	return f.on(m.Key, m.Keep, func(d *definition) { d.merge(m.Entries) })
+func (f *FakeStore) Merge(ctx context.Context, m store.MergeRequest) error {
+	if err := f.failing(); err != nil {
+		return err
+	}
+	return f.logs.Merge(ctx, m)
 }
 
 // Renew implements [store.Renewer].
-func (f *FakeStore) Renew(_ context.Context, r store.Renewal) error {
-	return f.on(r.Key, r.Keep, func(d *definition) { d.renew(r.IDs) })
+func (f *FakeStore) Renew(ctx context.Context, r store.Renewal) error {
+	if err := f.failing(); err != nil {
+		return err
+	}
+	return f.logs.Renew(ctx, r)
 }
 
 // Reset implements [store.Store].
-func (f *FakeStore) Reset(_ context.Context, key store.Key) error {
-	return f.on(key, 0, (*definition).empty)
-}
-
-// Book implements [store.Leaser].
-func (f *FakeStore) Book(_ context.Context, b store.Booking) (booked store.Booked, err error) {
-	if err := b.Validate(); err != nil {
-		return booked, err
-	}
-	err = f.on(b.Take.Key, b.Take.Plan.Keep, func(d *definition) {
-		f.takes++
-		booked = d.book(&b)
-	})
-	return booked, err
-}
-
-// on calls question with the log of a key. If keep is positive, it first drops entries older than the longest keep.
-func (f *FakeStore) on(key store.Key, keep time.Duration, question func(*definition)) error {
-	if err := key.Validate(); err != nil {
+func (f *FakeStore) Reset(ctx context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
+	if err := f.failing(); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return f.err
-	}
-	question(f.log(key, keep))
-	return nil
-}
-
-// log returns the log of a key, which is made if there is none. The caller holds the lock.
-func (f *FakeStore) log(key store.Key, keep time.Duration) *definition {
-	l := f.logs[key.String()]
-	if l == nil {
-		l = new(fakeLog)
-		if f.logs == nil {
-			f.logs = make(map[string]*fakeLog)
-		}
-		f.logs[key.String()] = l
-	}
-	l.now, l.keep = f.now, max(l.keep, keep)
-	if keep > 0 {
-		l.forget(l.keep)
-	}
-	return &l.definition
+	return f.logs.Reset(ctx, key, limits, young)
 }
 
 // SetOverride implements [store.Overrider].

@@ -5,48 +5,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/store"
 )
 
 func TestFakeStore(t *testing.T) {
-	coretest.Store(t, coretest.StoreConfig{
-		Checks: 5000,
-		New: func(*testing.T) (core.Store, func(time.Duration)) {
-			store := new(coretest.FakeStore)
-			return store, store.Advance
-		},
-	})
-}
-
-func TestFakeStoreWithOneLimit(t *testing.T) {
-	coretest.Store(t, coretest.StoreConfig{
-		OneLimit: true,
-		Checks:   2000,
-		New: func(*testing.T) (core.Store, func(time.Duration)) {
-			store := new(coretest.FakeStore)
-			return store, store.Advance
-		},
-	})
+	coretest.Store(t, coretest.StoreConfig{New: func(*testing.T) coretest.Clocked {
+		s := new(coretest.FakeStore)
+		return coretest.Clocked{Store: s, Now: s.Now, Advance: s.Advance}
+	}})
 }
 
 func TestFakeStoreFails(t *testing.T) {
-	store := new(coretest.FakeStore)
-	l, err := core.New(core.PerMinute(1), core.Global(), core.WithStore(store), core.WithFailure(core.FailClosed))
-	if err != nil {
-		t.Fatal(err)
+	s := new(coretest.FakeStore)
+	take := func() error {
+		l := &store.Limit{Log: "1m", Quota: 1, Window: time.Minute}
+		takes := []store.Take{{Key: store.NewKey("p", "k"), Limit: l, Cost: 1, ID: 1}}
+		return s.Take(t.Context(), takes, make([]store.Answer, 1))
 	}
-	boom := errors.New("boom")
-	store.Fail(boom)
-	var failed *core.StoreError
-	if _, err := l.Allow(t.Context(), "k"); !errors.As(err, &failed) || !errors.Is(err, boom) {
-		t.Errorf("Allow: %v", err)
+	refused := errors.New("connection refused")
+	s.Fail(refused)
+	if err := take(); !errors.Is(err, refused) {
+		t.Errorf("%v, want %v", err, refused)
 	}
-	if err := l.Reset(t.Context(), "k"); !errors.Is(err, boom) {
-		t.Errorf("Reset: %v", err)
-	}
-	store.Fail(nil)
-	if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
-		t.Errorf("%+v, %v", d, err)
+	s.Fail(nil)
+	if err := take(); err != nil || s.Takes() != 1 {
+		t.Errorf("%v, %d takes; want one", err, s.Takes())
 	}
 }

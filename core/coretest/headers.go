@@ -21,7 +21,7 @@ var headerVectors []byte
 // states of the log, on the given store.
 func Headers(t *testing.T, c StoreConfig, serve Serve) {
 	if c.Run == nil {
-		c.Run = func(t *testing.T, name string, f func(*testing.T)) { t.Run(name, f) }
+		c.Run = func(t *testing.T, f func(*testing.T)) { f(t) }
 	}
 	var file struct {
 		Vectors []struct {
@@ -45,15 +45,19 @@ func Headers(t *testing.T, c StoreConfig, serve Serve) {
 		t.Fatalf("%d vectors, %v", len(file.Vectors), err)
 	}
 	for _, v := range file.Vectors {
-		c.Run(t, v.ID, func(t *testing.T) {
-			store, advance := c.New(t)
+		run := func(t *testing.T) {
+			on := c.New(t)
 			name := core.WithName("vectors")
 			slices.Sort(v.Ages)
 			slices.Reverse(v.Ages)
-			fill := limiter(t, store, core.Limit{Quota: 100_000, Window: core.MaxWindow}, name)
-			fillUp := serve(t, func() string { return text }, fill)
+			var limits, filling core.Limits // of the same logs
+			for _, l := range v.Limits {
+				window := time.Duration(l.Window) * time.Millisecond
+				limits = append(limits, core.Limit{Name: l.Name, Quota: l.Quota, Window: window})
+				filling = append(filling, core.Limit{Name: l.Name, Quota: 100_000, Window: window})
+			}
+			fillUp := serve(t, func() string { return text }, limiter(t, on.Store, filling, name))
 			for i, age := range v.Ages {
-				// Global and Allow name different logs, so the entries are added by requests too.
 				if r := fillUp(newRequest(t, "GET")); r.StatusCode != http.StatusOK {
 					t.Fatalf("entry %d: status %d", i, r.StatusCode)
 				}
@@ -61,15 +65,10 @@ func Headers(t *testing.T, c StoreConfig, serve Serve) {
 				if i+1 < len(v.Ages) {
 					next = v.Ages[i+1]
 				}
-				advance(time.Duration(age-next) * time.Millisecond)
-			}
-			var limits core.Limits
-			for _, l := range v.Limits {
-				window := time.Duration(l.Window) * time.Millisecond
-				limits = append(limits, core.Limit{Name: l.Name, Quota: l.Quota, Window: window})
+				on.Advance(time.Duration(age-next) * time.Millisecond)
 			}
 			var got core.Decision
-			l := limiter(t, store, limits, name,
+			l := limiter(t, on.Store, limits, name,
 				core.WithCost(func(context.Context) int { return v.Cost }),
 				core.WithObserver(func(_ context.Context, e core.Event) { got = e.Decision }))
 			r := serve(t, func() string { return text }, l)(newRequest(t, "GET"))
@@ -106,6 +105,17 @@ func Headers(t *testing.T, c StoreConfig, serve Serve) {
 				!slices.Equal(document.Violated, v.Want.Violated) {
 				t.Errorf("%s: problem %s, want violated-policies %q", v.Desc, body, v.Want.Violated)
 			}
-		})
+		}
+		t.Run(v.ID, func(t *testing.T) { c.Run(t, run) })
 	}
+}
+
+func limiter(t *testing.T, store core.Store, p core.Policy, opts ...core.Option) *core.Limiter {
+	t.Helper()
+	l, err := core.New(p, core.Global(), append(opts, core.WithStore(store), core.WithDenyCache(0),
+		core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }

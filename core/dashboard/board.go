@@ -25,7 +25,6 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/store"
 	"github.com/sashlimit/sash/internal/metricsum"
 )
@@ -41,13 +40,13 @@ const (
 // While no page is open, a decision costs a few atomic additions, and one goroutine wakes up once a second until there
 // has been no decision for five minutes.
 type Board struct {
-	policies metricsum.Policies[policy]
+	policies metricsum.Policies[policyCounts]
 	running  atomic.Bool // a goroutine samples the counters
 	keys     keys
 	read     overridesRead
 
 	mu       sync.Mutex
-	order    []*policy // by name
+	order    []*policyCounts // by name
 	limiters []added
 	pages    map[*page]struct{}
 	quiet    int // seconds without a decision
@@ -55,7 +54,7 @@ type Board struct {
 	closed   chan struct{}
 	stores   []*core.Stats
 	storesAt time.Time
-	shown    map[*policy]bool // in the last message
+	shown    map[*policyCounts]bool // in the last message
 }
 
 // added is a limiter with the name of its policy and its limits.
@@ -65,9 +64,6 @@ type added struct {
 	policy, limits string
 }
 
-//nolint:forcetypeassert // core sets it
-var engine = bridge.Limiters.(*bridge.Functions[*core.Limiter, core.Decision, core.Override])
-
 // Add adds limiters whose stores and limits the page shows, and whose keys can be looked up by name. Of several
 // limiters of one policy, it shows the first. The decisions of a limiter are counted whether it was added or not, if it
 // has Observe as its observer.
@@ -76,36 +72,23 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 	defer b.mu.Unlock()
 	for _, l := range limiters {
 		if l != nil && !slices.ContainsFunc(b.limiters, func(a added) bool { return a.Limiter == l }) {
-			policy, limits := engine.NameOf(l)
-			b.limiters = append(b.limiters, added{l, policy, limits})
+			b.limiters = append(b.limiters, added{l, l.Inside().Policy(), l.Inside().Limits()})
 		}
 	}
 }
 
-// Remove removes limiters that were added, such as those of a customer who has left, and the counts of their policies,
-// unless another limiter of the policy was added. A limiter that is still used appears again, so close it as well.
-// [core.Limiter.Close] alone does the same once all limiters of the policy are closed, and is the only way for the
-// rules of a file.
-func (b *Board) Remove(limiters ...*core.Limiter) {
-	for _, name := range b.removed(func(a added) bool { return slices.Contains(limiters, a.Limiter) }) {
-		if b.limiterOf(name) == nil {
-			b.policies.Remove(name)
-		}
-	}
-}
-
-// removed forgets limiters that were added, and returns the names of their policies.
-func (b *Board) removed(of func(added) bool) (names []string) {
+// Forget forgets the limiters of a policy and what was counted for it, such as that of a customer who has left. A later
+// decision begins at 0. The limiters of a policy are forgotten when they are closed; its counts stay.
+func (b *Board) Forget(policy string) {
+	p := b.policies.Forget(policy)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool {
-		if !of(a) {
-			return false
-		}
-		names = append(names, a.policy)
-		return true
-	})
-	return names
+	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool { return a.policy == policy })
+	if p != nil {
+		b.order = slices.DeleteFunc(b.order, func(o *policyCounts) bool { return o == p })
+		delete(b.shown, p)
+	}
+	b.keys.remove(policy)
 }
 
 // Observe counts a decision. It is for [core.WithObserver].
@@ -113,10 +96,7 @@ func (b *Board) Observe(_ context.Context, e core.Event) {
 	if e.Mode == store.ModePeek && e.Outcome != event.Listed && e.Outcome != event.Skipped {
 		return // it was Peek, which asks for nothing; pages use it too
 	}
-	p := b.policies.Of(&e, keeper{b})
-	if p == nil {
-		return
-	}
+	p := b.policies.Of(e.Policy, b.begin)
 	p.Add(&e)
 	isDecision := e.Outcome == event.Allowed || e.Outcome == event.Denied || e.Outcome == event.Banned
 	if isDecision && b.keys.add(&e) && b.policies.Get(p.name) != p { // it was removed meanwhile
@@ -127,27 +107,14 @@ func (b *Board) Observe(_ context.Context, e core.Event) {
 	}
 }
 
-// keeper keeps the counters of policies.
-type keeper struct{ *Board }
-
-// Begin implements [metricsum.Keeper].
-func (k keeper) Begin(name string) *policy {
-	p := &policy{name: name}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.order = append(k.order, p)
-	slices.SortFunc(k.order, func(x, y *policy) int { return cmp.Compare(x.name, y.name) })
+// begin makes the counters of a policy.
+func (b *Board) begin(name string) *policyCounts {
+	p := &policyCounts{name: name}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.order = append(b.order, p)
+	slices.SortFunc(b.order, func(x, y *policyCounts) int { return cmp.Compare(x.name, y.name) })
 	return p
-}
-
-// End implements [metricsum.Keeper].
-func (k keeper) End(p *policy) {
-	k.removed(func(a added) bool { return a.policy == p.name && a.Stats().Closed })
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.order = slices.DeleteFunc(k.order, func(o *policy) bool { return o == p })
-	delete(k.shown, p)
-	k.keys.remove(p.name)
 }
 
 // run samples the counters once a second, until nothing happens any more and nobody looks.
@@ -163,10 +130,16 @@ func (b *Board) run() {
 	}
 }
 
+// dropClosed drops limiters that are closed, so that they can be collected.
+func (b *Board) dropClosed() {
+	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool { return a.Inside().IsClosed() })
+}
+
 // sample moves the counters into the history and tells the pages. It reports whether it has to be called again.
 func (b *Board) sample() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.dropClosed()
 	b.quiet++
 	for _, p := range b.order {
 		if p.sample() {
@@ -187,7 +160,7 @@ func (b *Board) sample() bool {
 func (b *Board) changed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.pages) > 0 || slices.ContainsFunc(b.order, func(p *policy) bool { return p.counted() != p.sampled })
+	return len(b.pages) > 0 || slices.ContainsFunc(b.order, func(p *policyCounts) bool { return p.counted() != p.sampled })
 }
 
 // limiterOf returns a limiter that was added, by the name of its policy, or nil.

@@ -486,9 +486,8 @@ type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// What a page has of a policy goes with Remove, or when its limiters are closed, unless another limiter of that name
-// was added, or is open. A new limiter of the name begins anew.
-func TestRemoved(t *testing.T) {
+// The counts of a policy stay until it is forgotten. Its limiters are dropped when they are closed.
+func TestForget(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var b dashboard.Board
 		h := dashboard.Handler(&b)
@@ -501,85 +500,34 @@ func TestRemoved(t *testing.T) {
 			}
 			b.Add(l)
 			for range decisions {
-				if _, err := l.Allow(t.Context(), "k"); err != nil {
+				if _, err := l.Allow(t.Context(), ""); err != nil {
 					t.Fatal(err)
 				}
 			}
 			return l
 		}
-		shows := func(desc string, decisions int) {
+		shows := func(desc string, decisions, stores int) {
 			t.Helper()
 			time.Sleep(time.Second)
 			synctest.Wait()
 			w, closePage := open(t, h)
 			defer closePage()
 			m, known := w.messages(t)[0], min(decisions, 1)
-			if m.sum("t")[0] != decisions || len(m.Policies) != known || len(m.Hot) != known || len(m.Stores) != known {
+			if m.sum("t")[0] != decisions || len(m.Policies) != known || len(m.Hot) != known || len(m.Stores) != stores {
 				t.Errorf("%s: %d decisions, want %d; %d policies, keys %v, %d stores", desc, m.sum("t")[0], decisions,
 					len(m.Policies), m.Hot, len(m.Stores))
 			}
 		}
 		first, second := tenant(3), tenant(2)
-		shows("two", 5)
-		b.Remove(first, nil)
-		shows("one of two was removed", 5)
-		b.Remove(second)
-		shows("both were removed", 0)
-		third, fourth := tenant(4), tenant(1)
-		shows("others", 5)
-		for i, l := range []*core.Limiter{first, second, third, fourth} {
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
-			if _, err := l.Allow(t.Context(), "k"); err != nil {
-				t.Error(err)
-			}
-			if i == 2 {
-				shows("one of two is closed", 5)
-			}
-		}
-		shows("both are closed", 0)
+		shows("two", 5, 1)
+		first.Close()
+		shows("one of two is closed", 5, 1)
+		second.Close()
+		time.Sleep(2 * time.Second) // what stores hold is shown for a while
+		shows("both are closed", 5, 0)
+		b.Forget("t")
+		shows("forgotten", 0, 0)
 		tenant(6)
-		shows("a new one", 6)
-	})
-}
-
-// Whatever decides meanwhile, and whoever looks, a page has nothing of closed limiters.
-func TestClosedWhileDeciding(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		var b dashboard.Board
-		h := dashboard.Handler(&b)
-		w, closePage := open(t, h)
-		defer closePage()
-		var all sync.WaitGroup
-		for g := range 4 {
-			all.Go(func() {
-				for i := range 100 {
-					l, err := core.New(core.PerMinute(10), core.Global(), core.WithName(fmt.Sprint("p", (g+i)%3)),
-						core.WithObserver(b.Observe))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					b.Add(l)
-					all.Go(func() {
-						for range 5 {
-							l.Allow(t.Context(), fmt.Sprint(i)) // only counted
-						}
-					})
-					if err := l.Close(); err != nil {
-						t.Error(err)
-					}
-					b.Remove(l)
-				}
-			})
-		}
-		all.Wait()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		messages := w.messages(t)
-		if m := messages[len(messages)-1]; len(m.Policies) > 0 || len(m.Hot) > 0 || len(m.Stores) > 0 {
-			t.Errorf("%+v", m)
-		}
+		shows("a new one", 6, 1)
 	})
 }

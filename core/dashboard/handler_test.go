@@ -285,34 +285,6 @@ func TestLongLog(t *testing.T) {
 	}
 }
 
-// Units that processes have booked ahead are told apart, since it is not known yet how many of them are used.
-func TestBookedUnits(t *testing.T) {
-	p := newShop(t, core.NewMemoryStore())
-	h, latest := p.watch(t)
-	l, err := core.New(core.PerHour(5000), core.Global(), core.WithName("booked"),
-		core.WithStore(secondIsBooked{new(coretest.FakeStore)}), core.WithObserver(p.board.Observe))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, cost := range []int{1, 7} {
-		if _, err := l.AllowN(t.Context(), "k", cost); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w := ask(t, h, fmt.Sprintf(`{"id":%q}`, latest().Hot[0].ID))
-	if limit := w.Limits[0]; limit.Booked != 7 || limit.Used != 8 {
-		t.Errorf("%d units booked, of %d used", limit.Booked, limit.Used)
-	}
-}
-
-type secondIsBooked struct{ *coretest.FakeStore }
-
-func (s secondIsBooked) Log(ctx context.Context, key store.Key, window time.Duration) ([]store.Entry, error) {
-	entries, err := s.FakeStore.Log(ctx, key, window)
-	entries[1].Booked = true
-	return entries, err
-}
-
 // Keys are looked up by name, and logs are reset, by those alone who are authorised, from the page itself.
 func TestAuthorisation(t *testing.T) {
 	p := newShop(t, core.NewMemoryStore())
@@ -424,7 +396,7 @@ func TestBannedAndRemoved(t *testing.T) {
 	if !ask(t, h, byName).Banned || !ask(t, h, fmt.Sprintf(`{"id":%q}`, latest().Hot[0].ID)).Banned {
 		t.Error("the page does not say that the key is banned")
 	}
-	p.board.Remove(l)
+	p.board.Forget("login")
 	if w := serve(t, h, http.MethodPost, "/window", byName); w.Code != http.StatusNotFound {
 		t.Errorf("%d: %s", w.Code, w.Body)
 	}

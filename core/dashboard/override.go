@@ -44,7 +44,7 @@ func (h *handler) overrides(r *http.Request, _ *struct{}) (any, error) {
 	m := overridesMessage{Keys: []overrideKey{}, Overrides: []overrideMessage{}}
 	notes := h.identities || h.mayAct(r)
 	for _, l := range h.board.overridable() {
-		for _, name := range engine.OverrideKeys(l.Limiter) {
+		for _, name := range l.Inside().OverrideKeys() {
 			m.Keys = append(m.Keys, overrideKey{l.policy, name})
 		}
 		all, err := h.board.read.overrides(r.Context(), l)
@@ -112,7 +112,7 @@ func (b *Board) overridable() (all []added) {
 	defer b.mu.Unlock()
 	for _, a := range b.limiters {
 		same := func(earlier added) bool { return earlier.policy == a.policy }
-		if !slices.ContainsFunc(all, same) && len(engine.OverrideKeys(a.Limiter)) > 0 {
+		if !slices.ContainsFunc(all, same) && len(a.Inside().OverrideKeys()) > 0 {
 			all = append(all, a)
 		}
 	}
@@ -162,9 +162,9 @@ func (h *handler) override(r *http.Request, q *overrideQuestion) (any, error) {
 	if l == nil {
 		return nil, errNoLimiter
 	}
-	o, err := q.override(engine.LimitsOf(l, q.Name))
+	o, err := q.override(l.Inside().LimitsOf(q.Name))
 	if err == nil {
-		err = engine.Override(r.Context(), l, q.Name, q.Key, o)
+		err = l.Inside().OverrideNamed(r.Context(), q.Name, q.Key, o)
 		h.board.read.changed(q.Policy)
 	}
 	if errors.As(err, new(*core.ConfigError)) {

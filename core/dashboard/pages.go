@@ -85,7 +85,7 @@ func (b *Board) send() {
 		p.messages <- latest[p.identities]
 	}
 	shown, _ := busiest(b.order)
-	b.shown = make(map[*policy]bool, len(shown))
+	b.shown = make(map[*policyCounts]bool, len(shown))
 	for _, p := range shown {
 		b.shown[p] = true
 	}
@@ -133,7 +133,7 @@ func (b *Board) storesNow() []*core.Stats {
 		for i, a := range b.limiters {
 			limiters[i] = a.Limiter
 		}
-		b.stores, b.storesAt = append([]*core.Stats{}, metricsum.Of(limiters)...), now
+		b.stores, b.storesAt = append([]*core.Stats{}, metricsum.NewLimiters(limiters).Sums()...), now
 	}
 	return b.stores
 }
@@ -208,7 +208,7 @@ func encode(m any) []byte {
 	return b
 }
 
-func (p *policy) message(latest int, limits string) policyMessage {
+func (p *policyCounts) message(latest int, limits string) policyMessage {
 	m := policyMessage{Name: p.name, Limits: limits, History: make([][series]uint32, latest)}
 	for i := range m.History {
 		m.History[i] = p.history[(p.at-latest+i+seconds)%seconds]

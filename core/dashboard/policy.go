@@ -23,8 +23,8 @@ const (
 	series
 )
 
-// policy has the counters of a policy.
-type policy struct {
+// policyCounts has the counters of a policy.
+type policyCounts struct {
 	metricsum.Counts
 
 	name string
@@ -37,7 +37,7 @@ type policy struct {
 }
 
 // counted returns what has been counted until now.
-func (p *policy) counted() [series]uint64 {
+func (p *policyCounts) counted() [series]uint64 {
 	return [series]uint64{
 		admitted: p.Of(event.Allowed, event.Listed, event.Skipped),
 		denied:   p.Of(event.Denied, event.Banned, event.Forbidden),
@@ -48,7 +48,7 @@ func (p *policy) counted() [series]uint64 {
 }
 
 // sample reports whether a counter has changed.
-func (p *policy) sample() (changed bool) {
+func (p *policyCounts) sample() (changed bool) {
 	s := &p.history[p.at]
 	for i, n := range p.counted() {
 		s[i] = uint32(min(n-p.sampled[i], 1<<32-1))
@@ -60,19 +60,19 @@ func (p *policy) sample() (changed bool) {
 }
 
 // busiest returns the policies that pages show, by name, and how many they do not show.
-func busiest(all []*policy) (shown []*policy, others int) {
+func busiest(all []*policyCounts) (shown []*policyCounts, others int) {
 	if len(all) <= maxPolicies {
 		return all, 0
 	}
-	recent := make(map[*policy]uint64, len(all))
+	recent := make(map[*policyCounts]uint64, len(all))
 	for _, p := range all {
 		for _, s := range p.history {
 			recent[p] += uint64(s[admitted]) + uint64(s[denied]) + uint64(s[failed])
 		}
 	}
 	shown = slices.Clone(all)
-	slices.SortStableFunc(shown, func(x, y *policy) int { return cmp.Compare(recent[y], recent[x]) })
+	slices.SortStableFunc(shown, func(x, y *policyCounts) int { return cmp.Compare(recent[y], recent[x]) })
 	shown = shown[:maxPolicies]
-	slices.SortFunc(shown, func(x, y *policy) int { return cmp.Compare(x.name, y.name) })
+	slices.SortFunc(shown, func(x, y *policyCounts) int { return cmp.Compare(x.name, y.name) })
 	return shown, len(all) - maxPolicies
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -161,7 +161,7 @@ func panicText(value any) string {
 }
 
 // ask asks the store for the windows of a key.
-func (h *handler) ask(r *http.Request, q *question) (a answer, windows []bridge.Window, err error) {
+func (h *handler) ask(r *http.Request, q *question) (a answer, windows []engine.Window, err error) {
 	var d core.Decision
 	switch {
 	case q.ID != "":
@@ -178,13 +178,13 @@ func (h *handler) ask(r *http.Request, q *question) (a answer, windows []bridge.
 		if l == nil {
 			return a, nil, errNoLimiter
 		}
-		if d, err = engine.LookUp(r.Context(), l, q.Key); err != nil {
+		if d, err = l.Inside().LookUp(r.Context(), q.Key); err != nil {
 			return a, nil, err
 		}
 		a.Policy, a.Name = q.Policy, q.Key
 	}
 	a.Banned, a.Denied = d.Banned, !d.Allowed && d.Overridden != nil && d.Overridden.Denied
-	windows, err = engine.Windows(r.Context(), d)
+	windows, err = d.Inside().Windows(r.Context())
 	return a, windows, err
 }
 
@@ -196,7 +196,7 @@ func (h *handler) shown(policy, key string) string {
 	return hash(policy + separator + key)
 }
 
-func (h *handler) limit(policy string, w *bridge.Window) limitMessage {
+func (h *handler) limit(policy string, w *engine.Window) limitMessage {
 	m := limitMessage{
 		Name: w.Name, Key: h.shown(policy, w.Key), Algorithm: w.Algorithm, Unit: w.Unit,
 		Quota: w.Quota, Used: w.Used, Remaining: w.Remaining,
@@ -205,9 +205,6 @@ func (h *handler) limit(policy string, w *bridge.Window) limitMessage {
 	width := w.Window / maxMarks
 	for i, e := range w.Entries {
 		age := w.Now.Sub(e.At)
-		if e.Booked {
-			m.Booked += e.Cost
-		}
 		if n := len(m.Marks); i > 0 && len(w.Entries) > maxMarks && m.Marks[n-1][0]-age.Seconds() < width.Seconds() {
 			m.Marks[n-1][1] += float64(e.Cost)
 			continue

@@ -123,7 +123,7 @@ func bind(l *core.Limiter) *limiter {
 // callback goes on.
 func (l *limiter) admit(c *call) (d core.Decision, err error) {
 	err = adapter.Guard(func() (err error) { // of http.ErrAbortHandler, which Check passes on behind ServeHTTP
-		d, err = l.Check(c, c.fields)
+		d, err = l.Check(c)
 		return err
 	})
 	d.SetHeaders(c.fields)

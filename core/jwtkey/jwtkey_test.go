@@ -95,7 +95,7 @@ func keysOf(t testing.TB, k core.Key) func(adapter.Request) (string, error) {
 	l := limiter(t, 1, k, core.WithStore(s), core.WithDenyCache(0))
 	return func(r adapter.Request) (string, error) {
 		s.key = ""
-		_, err := l.Check(r, nil)
+		_, err := l.Check(r)
 		return s.key, err
 	}
 }
@@ -419,7 +419,7 @@ func TestHugeTokensCostNothing(t *testing.T) {
 	for desc, token := range map[string]string{"dots": strings.Repeat(".", 100_000), "padded": padded} {
 		r := authorized("Authorization", "Bearer "+token)
 		perCheck := bytesPer(func() {
-			if _, err := l.Check(r, nil); !errors.Is(err, jwtkey.ErrInvalidToken) {
+			if _, err := l.Check(r); !errors.Is(err, jwtkey.ErrInvalidToken) {
 				t.Fatalf("%s: error %v, want ErrInvalidToken", desc, err)
 			}
 		})

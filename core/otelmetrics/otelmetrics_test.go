@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,15 +23,12 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/otelmetrics"
 	"github.com/sashlimit/sash/core/store"
 	"github.com/sashlimit/sash/nethttp"
 )
 
-var reloaded = bridge.Core.(*bridge.Rules[
-	*core.Limiter, core.Option, core.Key, core.Limit, core.Failure, core.Decision,
-]).Reloaded
+func reloaded(ctx context.Context, l *core.Limiter, err error) { l.Inside().Reloaded(ctx, err) }
 
 // newMeter returns a meter and a function that returns a line for each number that it has.
 func newMeter(t *testing.T) (m metric.Meter, lines func() []string) {
@@ -109,8 +105,8 @@ func TestMetrics(t *testing.T) {
 	got := lines()
 	got = slices.DeleteFunc(got, func(line string) bool { return strings.HasPrefix(line, "memory.usage") })
 	same(t, got, `
-active_request_leases(a) 0
-active_request_leases(b) 0
+permits_in_flight(a) 0
+permits_in_flight(b) 0
 errors(config,b) 1
 memory.keys(a) 1
 memory.keys(b) 0
@@ -147,7 +143,7 @@ func TestOutage(t *testing.T) {
 			}
 		}
 		same(t, lines(), `
-active_request_leases(a) 0
+permits_in_flight(a) 0
 breaker(closed,a) 0
 breaker(half open,a) 0
 breaker(open,a) 1
@@ -325,90 +321,37 @@ func TestObserverAllocates(t *testing.T) {
 	t.Logf("with the SDK: %v allocations", testing.AllocsPerRun(1000, func() { observe(ctx, last) }))
 }
 
-// What was counted of a policy goes with its last limiter, whether limiters share an observer or a meter, and begins at
-// 0 with the next limiter of that name.
-func TestCloseFrees(t *testing.T) {
+// What was counted stays until it is forgotten, whether limiters share an observer or a meter. What limiters hold goes
+// with the last of a policy.
+func TestForget(t *testing.T) {
 	m, lines := newMeter(t)
-	observe := otelmetrics.Observer(m)
-	named := func(name string) (limiters []*core.Limiter) {
-		shared, err := core.New(core.PerHour(2), core.Global(), core.WithName(name), core.WithObserver(observe))
-		if err != nil {
-			t.Fatal(err)
-		}
-		limiters = []*core.Limiter{shared, newLimiter(t, m, core.PerHour(2), core.Global(), core.WithName(name))}
-		for _, l := range limiters {
-			for range 3 {
-				if _, err := l.Allow(t.Context(), "k"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if _, err := l.AllowN(t.Context(), "k", 0); err == nil {
-				t.Error("a cost of 0 is no error")
+	ask := func() *core.Limiter {
+		l := newLimiter(t, m, core.PerHour(2), core.Global(), core.WithName("a"))
+		for range 3 {
+			if _, err := l.Allow(t.Context(), "k"); err != nil {
+				t.Fatal(err)
 			}
 		}
-		return limiters
+		return l
 	}
 	counted := func() []string {
 		return slices.DeleteFunc(lines(), func(line string) bool {
 			return strings.HasPrefix(line, "request.duration") || strings.HasPrefix(line, "memory")
 		})
 	}
-	const each = `errors(config,%[1]s) %[2]d
-near_limit(%[1]s) %[2]d
-requests(%[1]s,allowed,memory) %[3]d
-requests(%[1]s,denied,memory) %[2]d
-requests(%[1]s,failed,none) %[2]d`
-	a := named("a")
-	registration, err := otelmetrics.Register(m, a...)
-	if err != nil {
+	const each = `near_limit(a) %[1]d
+requests(a,allowed,memory) %[2]d
+requests(a,denied,memory) %[1]d`
+	a, b := ask(), ask()
+	if _, err := otelmetrics.Register(m, a, b); err != nil {
 		t.Fatal(err)
 	}
-	same(t, counted(), "active_request_leases(a) 0\n"+fmt.Sprintf(each, "a", 2, 4))
-	if err := a[1].Close(); err != nil {
-		t.Fatal(err)
-	}
-	same(t, counted(), "active_request_leases(a) 0\n"+fmt.Sprintf(each, "a", 2, 4))
-	if err := a[0].Close(); err != nil {
-		t.Fatal(err)
-	}
+	a.Close()
+	same(t, counted(), fmt.Sprintf(each, 2, 4)+"\npermits_in_flight(a) 0")
+	b.Close()
+	same(t, counted(), fmt.Sprintf(each, 2, 4))
+	otelmetrics.Forget(m, "a")
 	same(t, counted(), "")
-	if _, err := a[0].Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
-	same(t, counted(), "")
-	if err := registration.Unregister(); err != nil {
-		t.Fatal(err)
-	}
-	named("a")
-	same(t, counted(), fmt.Sprintf(each, "a", 2, 4))
-}
-
-// Whatever decides while limiters are closed, and whatever reads meanwhile, nothing is left.
-func TestCloseWhileReading(t *testing.T) {
-	m, lines := newMeter(t)
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for i := range 50 {
-				l := newLimiter(t, m, core.PerHour(2), core.Global(), core.WithName(fmt.Sprint("p", i%3)))
-				all.Go(func() {
-					for range 5 {
-						l.Allow(t.Context(), "k") // only counted
-					}
-				})
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	for range 50 {
-		lines()
-	}
-	all.Wait()
-	for _, line := range lines() {
-		if !strings.HasPrefix(line, "request.duration(memory)") {
-			t.Error(line)
-		}
-	}
+	ask()
+	same(t, counted(), fmt.Sprintf(each, 1, 2))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -20,9 +19,9 @@ func Register(m metric.Meter, limiters ...*core.Limiter) (metric.Registration, e
 	if m == nil {
 		return nil, errors.New(noMeter)
 	}
-	limiters = slices.Clone(limiters)
+	all := metricsum.NewLimiters(limiters)
 	return register(m, metricsum.StatsMetrics, func(yield func(metricsum.Sample)) {
-		for _, s := range metricsum.Of(limiters) {
+		for _, s := range all.Sums() {
 			metricsum.Report(s, yield)
 		}
 	})

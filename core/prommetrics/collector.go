@@ -4,44 +4,37 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/store"
 	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 // Collector reports [core.Stats] of limiters when Prometheus scrapes. Register one collector with all limiters of the
 // program, since two have metrics of the same names. For a file of rules, pass a limiter of rules.Set.Limiter.
 //
-// Limiters of one policy are added up. Metrics of a store are reported once, for the first of the limiters that use it.
-func Collector(limiters ...*core.Limiter) prometheus.Collector { return collector(limiters) }
+// Limiters of one policy are added up, and dropped when all of them are closed. Metrics of a store are reported once, for the first of the limiters that use it.
+func Collector(limiters ...*core.Limiter) prometheus.Collector {
+	return collector{metricsum.NewLimiters(limiters)}
+}
 
-type collector []*core.Limiter
+type collector struct{ *metricsum.Limiters }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, append([]string{"policy"}, labels...), nil)
 }
 
-var (
-	batches = desc("sash_batch_size", metricsum.BatchHelp)
-
-	// descs has those of all metrics that are not histograms.
-	descs = func() map[*metricsum.Metric]*prometheus.Desc {
-		all := make(map[*metricsum.Metric]*prometheus.Desc)
-		for _, metrics := range [][]*metricsum.Metric{metricsum.EventMetrics, metricsum.StatsMetrics} {
-			for _, m := range metrics {
-				if m.Prometheus != "" {
-					all[m] = desc(m.Prometheus, m.Help, m.Labels...)
-				}
-			}
+// descs has those of all metrics that are not histograms.
+var descs = func() map[*metricsum.Metric]*prometheus.Desc {
+	all := make(map[*metricsum.Metric]*prometheus.Desc)
+	for _, metrics := range [][]*metricsum.Metric{metricsum.EventMetrics, metricsum.StatsMetrics} {
+		for _, m := range metrics {
+			all[m] = desc(m.Prometheus, m.Help, m.Labels...)
 		}
-		return all
-	}()
-)
+	}
+	return all
+}()
 
 func describe(to chan<- *prometheus.Desc, metrics []*metricsum.Metric) {
 	for _, m := range metrics {
-		if d := descs[m]; d != nil {
-			to <- d
-		}
+		to <- descs[m]
 	}
 }
 
@@ -49,7 +42,6 @@ func collect(to chan<- prometheus.Metric) func(metricsum.Sample) {
 	return func(s metricsum.Sample) {
 		d, labels := descs[s.Metric], append([]string{s.Policy}, s.Labels...)
 		switch {
-		case d == nil:
 		case s.Counter && !s.Began.IsZero():
 			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, s.Value, s.Began,
 				labels...)
@@ -64,26 +56,11 @@ func collect(to chan<- prometheus.Metric) func(metricsum.Sample) {
 // Describe implements [prometheus.Collector].
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	describe(to, metricsum.StatsMetrics)
-	to <- batches
 }
 
 // Collect implements [prometheus.Collector].
 func (c collector) Collect(to chan<- prometheus.Metric) {
-	for _, s := range metricsum.Of(c) {
+	for _, s := range c.Sums() {
 		metricsum.Report(s, collect(to))
-		if s.Batches != nil {
-			to <- histogram(s.Batches, s.Policy)
-		}
 	}
-}
-
-// histogram returns the batches of a store. Those of the last size have no upper bound.
-func histogram(b *store.Batches, policy string) prometheus.Metric {
-	buckets, count := make(map[float64]uint64), uint64(0)
-	for i, n := range b.Sizes {
-		if count += n; i < len(b.Sizes)-1 {
-			buckets[float64(int(1)<<i)] = count
-		}
-	}
-	return prometheus.MustNewConstHistogram(batches, count, float64(b.Takes), buckets, policy)
 }

@@ -10,8 +10,8 @@
 // when Prometheus scrapes. docs/metrics.md describes each metric, and examples/metrics has a dashboard and alerts.
 //
 // No label is an identity. Labels are names of policies, which come from the program or its rules, fixed words such as
-// outcomes, and classes of errors, at most 64 besides "other". So the number of series does not depend on clients. The
-// series of a policy are dropped when its last limiter is closed.
+// outcomes, and classes of errors, at most 64 besides "other". So the number of series does not depend on clients. What was
+// counted for a policy stays until [Forget]; what limiters hold is reported while one of them is open.
 package prommetrics
 
 import (
@@ -80,6 +80,12 @@ func Observer(r prometheus.Registerer, opts ...Option) func(context.Context, cor
 		o.bySource[s] = o.durations.WithLabelValues(event.Source(s).String())
 	}
 	return register(r, o).observe
+}
+
+// Forget forgets what was counted for a policy, such as that of a customer who has left. A later event begins at 0.
+func Forget(r prometheus.Registerer, policy string) {
+	o := &observer{durations: histograms(nil, "sash_decision_duration_seconds", metricsum.DecisionHelp, "source")}
+	register(r, o).events.Forget(policy)
 }
 
 // observer is the collector of its metrics, so that all that are made with one registerer are the same.

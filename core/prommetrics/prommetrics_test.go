@@ -21,16 +21,13 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/bridge"
 	"github.com/sashlimit/sash/core/prommetrics"
 	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/core/store"
 	"github.com/sashlimit/sash/nethttp"
 )
 
-var reloaded = bridge.Core.(*bridge.Rules[
-	*core.Limiter, core.Option, core.Key, core.Limit, core.Failure, core.Decision,
-]).Reloaded
+func reloaded(ctx context.Context, l *core.Limiter, err error) { l.Inside().Reloaded(ctx, err) }
 
 // newLimiter makes a limiter that is counted.
 func newLimiter(t testing.TB, r prometheus.Registerer, p core.Policy, k core.Key, opts ...core.Option) *core.Limiter {
@@ -147,11 +144,10 @@ func TestErrorsAndOutages(t *testing.T) {
 		names := []string{
 			"sash_decisions_total", "sash_errors_total", "sash_degraded_decisions_total", "sash_breaker_state",
 			"sash_outages_total", "sash_store_failures_total", "sash_replay_backlog", "sash_replayed_total",
-			"sash_process_stalled_seconds_total", "sash_store_call_duration_seconds",
+			"sash_store_call_duration_seconds",
 		}
 		has(t, r, `
 breaker_state(p,closed) 0
-breaker_state(p,half open) 0
 breaker_state(p,open) 1
 decisions_total(allowed,p,local) 6
 decisions_total(allowed,p,store) 1
@@ -160,7 +156,6 @@ degraded_decisions_total(p) 6
 errors_total(config,p) 1
 errors_total(refused,p) 6
 outages_total(p) 1
-process_stalled_seconds_total(p) 0
 replay_backlog(p) 6
 replayed_total(p) 0
 store_call_duration_seconds(ok,take) 1
@@ -173,7 +168,6 @@ store_failures_total(p) 5`, names...)
 		}
 		has(t, r, `
 breaker_state(p,closed) 1
-breaker_state(p,half open) 0
 breaker_state(p,open) 0
 outages_total(p) 1
 replay_backlog(p) 0
@@ -264,39 +258,12 @@ func TestCollector(t *testing.T) {
 memory_keys(a) 5
 memory_max_keys(a) 262154
 memory_shared_total(a) 0
-slots_in_flight(a) 2
-slots_in_flight(b) 0`, "sash_memory_keys", "sash_memory_max_keys", "sash_memory_shared_total", "sash_slots_in_flight",
-		"sash_breaker_state", "sash_batch_size")
+permits_in_flight(a) 2
+permits_in_flight(b) 0`, "sash_memory_keys", "sash_memory_max_keys", "sash_memory_shared_total", "sash_permits_in_flight",
+		"sash_breaker_state")
 	if n := testutil.CollectAndCount(prommetrics.Collector(a, b, own)); n != 6 {
 		t.Errorf("%d series, want 6", n)
 	}
-}
-
-func TestBatches(t *testing.T) {
-	s := batchStore{new(coretest.FakeStore)}
-	r := prometheus.NewRegistry()
-	r.MustRegister(prommetrics.Collector(newLimiter(t, r, core.PerHour(1), core.Global(), core.WithStore(s))))
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "sash_batch_size" {
-			h := f.GetMetric()[0].GetHistogram()
-			if h.GetSampleCount() != 16 || h.GetSampleSum() != 500 || len(h.GetBucket()) != 7 ||
-				h.GetBucket()[2].GetUpperBound() != 4 || h.GetBucket()[2].GetCumulativeCount() != 15 {
-				t.Errorf("histogram %v", h)
-			}
-			return
-		}
-	}
-	t.Error("no sash_batch_size")
-}
-
-type batchStore struct{ *coretest.FakeStore }
-
-func (batchStore) Batches() store.Batches {
-	return store.Batches{Sizes: [8]uint64{10, 2, 3, 7: 1}, Takes: 500}
 }
 
 // The number of series does not depend on how many keys there are, and no identity is told.
@@ -378,8 +345,8 @@ func TestReloads(t *testing.T) {
 	reloaded(t.Context(), l, nil)
 	reloaded(t.Context(), l, errors.New("x"))
 	reloaded(t.Context(), l, errors.New("x"))
-	has(t, r, "rules_reloads_total(rules,failed) 2\nrules_reloads_total(rules,ok) 1\nslots_in_flight(rules) 0",
-		"sash_rules_reloads_total", "sash_slots_in_flight")
+	has(t, r, "rules_reloads_total(rules,failed) 2\nrules_reloads_total(rules,ok) 1\npermits_in_flight(rules) 0",
+		"sash_rules_reloads_total", "sash_permits_in_flight")
 }
 
 // The rules of a file have a breaker for each way to decide without the store.
@@ -569,137 +536,49 @@ func closeAll(t testing.TB, limiters ...*core.Limiter) {
 	}
 }
 
-const decided = `
-decisions_total(allowed,a,memory) %[1]d
-decisions_total(denied,a,memory) %[2]d
-near_limit_total(a) %[2]d
-slots_in_flight(a) 0`
-
-// Series go with the last limiter of a name, and those of the next limiter of that name begin at 0. Late events of a
-// closed limiter bring nothing back.
-func TestCloseFreesSeries(t *testing.T) {
+// What was counted stays until it is forgotten. What limiters hold goes with the last of a policy.
+func TestForget(t *testing.T) {
 	r := prometheus.NewRegistry()
-	names := []string{
-		"sash_decisions_total", "sash_near_limit_total", "sash_slots_in_flight", "sash_errors_total",
-		"sash_shadow_decisions_total", "sash_degraded_decisions_total", "sash_memory_keys",
-	}
+	names := []string{"sash_decisions_total", "sash_near_limit_total", "sash_permits_in_flight"}
 	a, b := tenant(t, r, "a"), tenant(t, r, "a")
 	collector := prommetrics.Collector(a, b)
 	r.MustRegister(collector)
+	const counted = `
+decisions_total(allowed,a,memory) %[1]d
+decisions_total(denied,a,memory) %[2]d
+near_limit_total(a) %[2]d`
 	closeAll(t, a, a)
-	has(t, r, fmt.Sprintf(decided, 4, 2), names[:3]...)
-	if _, err := b.AllowN(t.Context(), "k", 0); err == nil {
-		t.Error("a cost of 0 is no error")
-	}
+	has(t, r, fmt.Sprintf(counted, 4, 2)+"\npermits_in_flight(a) 0", names...)
 	closeAll(t, b)
+	has(t, r, fmt.Sprintf(counted, 4, 2), names...)
+	prommetrics.Forget(r, "a")
+	prommetrics.Forget(r, "unknown")
 	has(t, r, "", names...)
-	if _, err := b.Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
-	reloaded(t.Context(), b, nil)
-	if n, err := testutil.GatherAndCount(r); err != nil || n != 6 { // the durations by source
-		t.Errorf("%d series, %v; want 6", n, err)
-	}
-	r.Unregister(collector)
-	again := tenant(t, r, "a")
-	r.MustRegister(prommetrics.Collector(again))
-	has(t, r, fmt.Sprintf(decided, 2, 1), names[:3]...)
+	tenant(t, r, "a")
+	has(t, r, fmt.Sprintf(counted, 2, 1), names...)
 }
 
-// The rules of a file go with the limiter of the file.
-func TestCloseFreesRules(t *testing.T) {
+// A collector does not keep limiters that are closed.
+func TestClosedLimitersAreCollected(t *testing.T) {
 	r := prometheus.NewRegistry()
-	const text = `rules:
-- {name: a, match: {path: /a}, key: {header: X-Id, verify: unverified}, limits: [1/hour]}
-- {name: b, key: global, limits: [1/hour]}
-`
-	set, err := rules.Parse([]byte(text), "x.yaml", rules.WithOptions(core.WithObserver(prommetrics.Observer(r))))
-	if err != nil {
-		t.Fatal(err)
+	l := tenant(t, r, "a")
+	gone := make(chan struct{})
+	runtime.AddCleanup(l, func(struct{}) { close(gone) }, struct{}{})
+	c := prommetrics.Collector(l)
+	closeAll(t, l)
+	if n := testutil.CollectAndCount(c); n != 0 {
+		t.Errorf("%d series of a closed limiter", n)
 	}
-	l, err := set.Limiter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := nethttp.From(l)(http.NotFoundHandler())
-	ask := func() {
-		for _, path := range []string{"/a", "/b"} {
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
-		}
-		reloaded(t.Context(), l, nil)
-	}
-	names := []string{"sash_decisions_total", "sash_rules_reloads_total", "sash_near_limit_total"}
-	ask()
-	has(t, r, "decisions_total(allowed,b,memory) 1\ndecisions_total(no key,a,none) 1\nnear_limit_total(a) 0\n"+
-		"near_limit_total(b) 1\nnear_limit_total(rules) 0\nrules_reloads_total(rules,ok) 1", names...)
-	if err := set.Close(); err != nil {
-		t.Fatal(err)
-	}
-	has(t, r, "", names...)
-	ask()
-	has(t, r, "", names...)
-}
-
-// Whatever decides while limiters are closed, and whatever reads meanwhile, no series is left.
-func TestCloseWhileDeciding(t *testing.T) {
-	r := prometheus.NewRegistry()
-	var all sync.WaitGroup
-	for g := range 4 {
-		all.Go(func() {
-			for i := range 100 {
-				l := newLimiter(t, r, core.PerHour(2), core.Global(), core.WithName(fmt.Sprint("p", (g+i)%3)))
-				for range 2 {
-					all.Go(func() {
-						for range 5 {
-							l.Allow(t.Context(), "k")     // only counted
-							l.AllowN(t.Context(), "k", 0) // an error to count
-						}
-					})
-				}
-				if i%20 == 0 {
-					r.Gather()
-				}
-				closeAll(t, l)
-			}
-		})
-	}
-	all.Wait()
-	if n, err := testutil.GatherAndCount(r); err != nil || n != 6 { // one for each source of decisions
-		t.Errorf("%d series, %v; want 6", n, err)
-	}
-}
-
-// What 3,000 tenants leave behind when they have gone.
-func TestTenantsLeaveNothing(t *testing.T) {
-	r := prometheus.NewRegistry()
-	come := func() (limiters []*core.Limiter) {
-		for i := range 3000 {
-			limiters = append(limiters, tenant(t, r, fmt.Sprint("tenant-", i)))
-		}
-		return limiters
-	}
-	heap := func() uint64 {
+	l = nil
+	for range 100 {
 		runtime.GC()
-		runtime.GC() // what the first has found to be garbage may have cleanups
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
+		select {
+		case <-gone:
+			runtime.KeepAlive(c)
+			return
+		default:
+			runtime.Gosched()
+		}
 	}
-	before := heap()
-	limiters := come()
-	if n, err := testutil.GatherAndCount(r); err != nil || n != 6*3000+6 {
-		t.Errorf("%d series, %v", n, err)
-	}
-	full := heap()
-	closeAll(t, limiters...)
-	clear(limiters)
-	if n, err := testutil.GatherAndCount(r); err != nil || n != 6 {
-		t.Errorf("%d series, %v; want 6", n, err)
-	}
-	after := heap()
-	runtime.KeepAlive(r)
-	t.Logf("%d bytes before, %d with the tenants, %d after", before, full, after)
-	if after > before+(full-before)/10 { // maps keep the space that they once had
-		t.Error("memory is kept")
-	}
+	t.Error("the collector keeps the limiter")
 }

@@ -2,369 +2,556 @@ package redisstore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/definition"
 	"github.com/sashlimit/sash/core/redisstore"
-	"github.com/sashlimit/sash/core/rules"
+	"github.com/sashlimit/sash/core/store"
 )
 
-// ruled is a request that rules are asked about.
-type ruled struct {
-	method, path string
-	values       map[string]string
+// tester asks a store about one key.
+type tester struct {
+	*testing.T
+	definition.Clocked
+	store.Full
+
+	rdb *redis.Client
+	key store.Key
+	id  uint64
 }
 
-func (r *ruled) Context() context.Context { return context.Background() }
-func (r *ruled) Header(string) []string   { return nil }
-func (r *ruled) Native() any              { return r }
-func (r *ruled) Target() adapter.Target   { return adapter.Target{Method: r.method, Path: r.path} }
-func (r *ruled) Peer() adapter.Peer       { return adapter.Peer{Addr: netip.MustParseAddr("192.0.2.1")} }
-func (r *ruled) Value(key any) any {
-	name, _ := key.(string)
-	if v, ok := r.values[name]; ok {
-		return v
-	}
-	return nil
-}
-
-// service is a set of rules on a store whose clock the test moves.
-type service struct {
-	t       *testing.T
-	limiter *core.Limiter
-	store   core.Store
-	advance func(time.Duration)
-}
-
-// ask returns the decision about a request, which is served at once.
-func (s *service) ask(r ruled) core.Decision {
-	s.t.Helper()
-	d, err := s.limiter.Check(&r, &r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if d.Allowed {
-		d.Serve(func() int { return 200 })
-	}
-	return d
-}
-
-// want checks how many of n requests are admitted at once.
-func (s *service) want(what string, r ruled, n, admitted int) {
-	s.t.Helper()
-	got := 0
-	for range n {
-		if s.ask(r).Allowed {
-			got++
-		}
-	}
-	if got != admitted {
-		s.t.Errorf("%s: %d of %d admitted, want %d", what, got, n, admitted)
-	}
-}
-
-// serve returns the rules of a text, and a service that they limit.
-func serve(t *testing.T, text string, opts ...core.Option) (*rules.Set, *service) {
+func newTester(t *testing.T, twice bool) *tester {
 	t.Helper()
-	set, err := rules.Parse([]byte(text), "limits.yaml",
-		rules.WithOptions(append(opts, core.WithTimeout(time.Minute))...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { set.Close() })
-	l, err := set.Limiter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set, &service{t: t, limiter: l}
-}
-
-// onBothStores runs f for a set of rules in memory and on Redis, with a clock that stands still.
-func onBothStores(t *testing.T, name, text string, f func(*service)) {
-	with := func(t *testing.T, store core.Store, advance func(time.Duration)) {
-		_, s := serve(t, text, core.WithStore(store), core.WithDenyCache(0))
-		s.store, s.advance = store, advance
-		f(s)
-	}
-	t.Run(name+" in memory", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { with(t, core.NewMemoryStore(), time.Sleep) })
-	})
-	t.Run(name+" on Redis", func(t *testing.T) {
-		t.Parallel()
-		c := newClock(start(t))
-		with(t, redisstore.Single(newStore(c)), c.Advance)
-	})
-}
-
-// The classic rate limiter service: rules for a unit of time, for each value of a descriptor and for one value, with
-// four strategies; the edge of a window; and several rules for one service.
-func TestClassicRules(t *testing.T) {
-	t.Parallel()
-	for _, strategy := range []string{"token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"} {
-		onBothStores(t, strategy+" per unit", fmt.Sprintf(`
-rules: [{name: api, key: global, algorithm: %s, limits: [4/minute]}]`, strategy), func(s *service) {
-			toNextMinute(s)
-			s.want("the first minute", ruled{}, 6, 4)
-			s.advance(2 * time.Minute)
-			s.want("two minutes later", ruled{}, 6, 4)
-		})
-		onBothStores(t, strategy+" per value", fmt.Sprintf(`
-rules:
-- name: api
-  algorithm: %s
-  descriptors: [{key: user, limits: [2/minute]}]`, strategy), func(s *service) {
-			toNextMinute(s)
-			s.want("anna", ruled{values: map[string]string{"user": "anna"}}, 3, 2)
-			s.want("bert", ruled{values: map[string]string{"user": "bert"}}, 3, 2)
-			s.want("nobody", ruled{}, 3, 3)
-			s.advance(2 * time.Minute)
-			s.want("anna again", ruled{values: map[string]string{"user": "anna"}}, 3, 2)
-		})
-		onBothStores(t, strategy+" for one value", fmt.Sprintf(`
-rules:
-- name: api
-  algorithm: %s
-  descriptors:
-  - {key: user, value: vip, limits: [5/minute]}
-  - {key: user, value: root, unlimited: true}
-  - {key: user, limits: [2/minute]}`, strategy), func(s *service) {
-			toNextMinute(s)
-			s.want("vip", ruled{values: map[string]string{"user": "vip"}}, 7, 5)
-			s.want("root", ruled{values: map[string]string{"user": "root"}}, 20, 20)
-			s.want("another", ruled{values: map[string]string{"user": "anna"}}, 4, 2)
-		})
-		onBothStores(t, strategy+" for a service", fmt.Sprintf(`
-apply: all
-rules:
-- {name: all, key: global, algorithm: %[1]s, limits: [5/minute]}
-- {name: users, key: {value: user}, algorithm: %[1]s, limits: [2/minute]}
-- {name: writes, match: {methods: [POST], path: /orders/}, key: global, algorithm: %[1]s, limits: [1/minute]}`,
-			strategy), func(s *service) {
-			toNextMinute(s)
-			anna, bert := map[string]string{"user": "anna"}, map[string]string{"user": "bert"}
-			s.want("anna writes", ruled{"POST", "/orders/1", anna}, 3, 1)
-			s.want("anna reads", ruled{"GET", "/orders/1", anna}, 3, 1)
-			s.want("bert writes", ruled{"POST", "/orders/1", bert}, 3, 0)
-			s.want("bert reads", ruled{"GET", "/", bert}, 3, 2)
-			s.want("cleo", ruled{"GET", "/", map[string]string{"user": "cleo"}}, 3, 1) // the service is used up
-		})
-	}
-	for strategy, most := range map[string]int{"fixed_window": 8, "sliding_window_log": 4} {
-		onBothStores(t, strategy+" at the edge", fmt.Sprintf(`
-rules: [{name: api, key: global, algorithm: %s, limits: [4/minute]}]`, strategy), func(s *service) {
-			toNextMinute(s)
-			s.advance(59 * time.Second)
-			admitted := 0
-			for range 2 {
-				for range 6 {
-					if s.ask(ruled{}).Allowed {
-						admitted++
-					}
-				}
-				s.advance(2 * time.Second)
-			}
-			if admitted != most {
-				s.t.Errorf("%d admitted within 2 s, want %d", admitted, most)
-			}
-		})
-	}
-}
-
-// toNextMinute moves the clock to the beginning of a minute, which a fixed window tells.
-func toNextMinute(s *service) {
-	s.t.Helper()
-	set, err := rules.Parse([]byte(`rules: [{name: clock, key: global, algorithm: fixed_window, limits: `+
-		`[1000/minute]}]`),
-		"clock.yaml", rules.WithOptions(core.WithStore(s.store), core.WithTimeout(time.Minute)))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer set.Close()
-	l, err := set.Limiter()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	r := new(ruled)
-	d, err := l.Check(r, r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	d.Serve(func() int { return 200 })
-	s.advance(d.ResetAfter)
-}
-
-// A decision by rules shows the windows of all limits that were asked, each with its own key, and resets one of them.
-func TestWindowsOfRules(t *testing.T) {
-	t.Parallel()
-	onBothStores(t, "windows", `
-apply: all
-rules:
-- name: user
-  descriptors: [{key: user, limits: [3/minute]}]
-- name: all
-  key: global
-  limits: [100/minute, {limit: 50/minute, algorithm: fixed_window}]`, func(s *service) {
-		var d core.Decision
-		for range 3 {
-			if d = s.ask(ruled{values: map[string]string{"user": "anna"}}); !d.Allowed {
-				s.t.Fatal(d)
-			}
-			s.advance(10 * time.Second)
-		}
-		windowsOf := bridge.Limiters.(*bridge.Functions[*core.Limiter, core.Decision, core.Override]).Windows
-		windows := func() (all []bridge.Window) {
-			all, err := windowsOf(s.t.Context(), d)
-			if err != nil || len(all) != 3 {
-				s.t.Fatal(all, err)
-			}
-			return all
-		}
-		first := windows()
-		for i, want := range []struct {
-			used, remaining, entries int
-			reset                    time.Duration
-		}{{3, 0, 3, 30 * time.Second}, {3, 97, 3, 30 * time.Second}, {3, 47, 0, 0}} {
-			w := first[i]
-			if w.Used != want.used || w.Remaining != want.remaining || len(w.Entries) != want.entries {
-				s.t.Errorf("%d: %+v", i, w)
-			}
-			if want.entries > 0 && (w.ResetAfter != want.reset || w.Now.Sub(w.Entries[0].At) != 30*time.Second) {
-				s.t.Errorf("%d: the oldest entry, of %v, leaves in %v at %v", i, w.Entries[0].At, w.ResetAfter, w.Now)
-			}
-		}
-		if err := first[0].Reset(s.t.Context()); err != nil {
-			s.t.Fatal(err)
-		}
-		if after := windows(); after[0].Used != 0 || after[1].Used != 3 || after[2].Used != 3 {
-			s.t.Errorf("after the reset: %+v", after)
-		}
-	})
-}
-
-// Denials that count in a log take nothing from a month, also where the logs are asked one after the other; and they
-// count there where several such limits deny, too.
-func TestCountDeniedBesideAMonth(t *testing.T) {
-	t.Parallel()
 	rdb := start(t)
-	for name, store := range map[string]core.Store{
-		"one script": redisstore.New(rdb), "in turn": redisstore.New(anyClient{rdb}, redisstore.WithPrefix("turn")),
-	} {
-		_, s := serve(t, `
-apply: all
-rules:
-- {name: login, match: {methods: [POST], path: /login}, key: ip, limits: [2/hour], count_denied: true}
-- {name: upload, match: {methods: [POST], path: /upload}, key: ip, limits: [8/hour], count_denied: true, cost: 3}
-- {name: month, match: {path: /login}, key: ip, limits: [10/month]}
-- {name: both, match: {path: /upload}, key: ip, limits: [6/month, 6/year]}
-`, core.WithStore(store))
-		s.want(name, ruled{method: "POST", path: "/login"}, 8, 2)
-		if d := s.ask(ruled{method: "GET", path: "/login"}); d.Used != 2 {
-			t.Errorf("%s: %v; want 2 used of the month", name, d)
+	clocked := clocked(rdb, twice, redisstore.WithOneServer())(t)
+	full, _ := clocked.Store.(store.Full)
+	return &tester{T: t, Clocked: clocked, Full: full, rdb: rdb, key: store.NewKey("test", "k")}
+}
+
+func sliding(quota int, window time.Duration) *store.Limit {
+	return &store.Limit{Log: "log." + window.String(), Quota: quota, Window: window}
+}
+
+// stored is the name of a log in Redis.
+func (t *tester) stored(l *store.Limit) string { return "sash:{" + t.key.String() + "}:" + l.Log }
+
+func (t *tester) ok(err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// take asks about limits with a new ID.
+func (t *tester) take(mode store.Mode, cost int, limits ...*store.Limit) []store.Answer {
+	t.Helper()
+	t.id++
+	return t.again(mode, cost, limits...)
+}
+
+// again asks with the latest ID.
+func (t *tester) again(mode store.Mode, cost int, limits ...*store.Limit) []store.Answer {
+	t.Helper()
+	takes, answers := make([]store.Take, len(limits)), make([]store.Answer, len(limits))
+	for i, l := range limits {
+		takes[i] = store.Take{Key: t.key, Limit: l, Cost: cost, ID: t.id, Mode: mode}
+	}
+	t.ok(t.Store.Take(t.Context(), takes, answers))
+	return answers
+}
+
+func (t *tester) used(l *store.Limit) int {
+	t.Helper()
+	return t.take(store.ModePeek, 1, l)[0].Used
+}
+
+func (t *tester) want(what string, got, want any) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func idText(id uint64) string { return string(binary.BigEndian.AppendUint64(nil, id)) }
+
+// Rule 1. A wrong number of units, whatever has made it, is corrected where it shows, and no denial goes on for ever.
+func TestUnitsAreCountedAnew(t *testing.T) {
+	x := newTester(t, false)
+	l := sliding(10, time.Minute)
+	for _, wrong := range []int{-9, 4, 11, 1000} {
+		x.ok(x.Full.Reset(t.Context(), x.key, []*store.Limit{l}, 0))
+		x.take(store.ModeCharge, 3, l)
+		x.take(store.ModeCharge, 2, l)
+		x.ok(x.rdb.ZAdd(t.Context(), x.stored(l), redis.Z{Score: -float64(wrong)}).Err())
+		x.take(store.ModeCharge, 10, l)
+		x.take(store.ModeChargeDenied, 10, l)
+	}
+	// A plain log whose expired entries were removed blindly, and which has costs.
+	x.ok(x.Full.Reset(t.Context(), x.key, []*store.Limit{l}, 0))
+	x.take(store.ModeCharge, 2, l)
+	x.Advance(time.Minute)
+	x.take(store.ModeCharge, 3, l)
+	x.want("used", x.used(l), 3)
+}
+
+// Rule 2. What has expired never counts; peeks and denials write nothing, and takes do not remove all at once.
+func TestExpiredEntries(t *testing.T) {
+	x := newTester(t, false)
+	for _, cost := range []int{1, 2} {
+		l := sliding(20_000, time.Minute+time.Duration(cost)*time.Microsecond)
+		m := store.MergeRequest{Key: x.key, Limit: l}
+		for n := range 6000 {
+			m.Entries = append(m.Entries, store.Entry{ID: uint64(1000*cost*10 + n), Cost: cost, Age: time.Duration(n)})
 		}
-		upload := ruled{method: "POST", path: "/upload"}
-		s.want(name, upload, 3, 2)
-		if d := s.ask(upload); d.Limits()[0].Used != 8 {
-			t.Errorf("%s: %v; want 8 used of upload, with the denial", name, d.Limits())
+		x.ok(x.Merge(t.Context(), m))
+		x.Advance(time.Minute - time.Second)
+		x.take(store.ModeCharge, cost, l)
+		x.Advance(2 * time.Second)
+		before := x.rdb.Dump(t.Context(), x.stored(l)).Val()
+		a := x.take(store.ModePeek, cost, l)[0]
+		x.want("used in a peek", a.Used, cost)
+		x.want("reset in a peek", a.Reset, l.Window-2*time.Second)
+		if a = x.take(store.ModeCharge, 20_001, l)[0]; a.Allowed || a.Used != cost {
+			t.Errorf("%+v, want a denial with %d used", a, cost)
+		}
+		if x.rdb.Dump(t.Context(), x.stored(l)).Val() != before && cost == 1 {
+			t.Error("a peek or a denial has written to a log of units")
+		}
+		x.take(store.ModeCharge, cost, l)
+		x.want("used", x.used(l), 2*cost)
+		if left := x.rdb.ZCard(t.Context(), x.stored(l)).Val(); cost == 1 && left != 4002 || cost == 2 && left != 3 {
+			t.Errorf("%d members are left", left)
 		}
 	}
 }
 
-// An override of a rule is in Redis, where another process finds it when its first request comes.
-func TestOverrideOfRules(t *testing.T) {
-	t.Parallel()
-	rdb := start(t)
-	process := func() (*rules.Set, *service) {
-		return serve(t, "rules:\n- {name: a, match: {path: /a}, key: ip, limits: [2/hour]}\n"+
-			"- {name: b, key: ip, limits: [2/hour]}\n", core.WithStore(redisstore.New(rdb)), core.WithOverrides())
+// Many expired entries are no part of what a counted denial leaves.
+func TestDenialBehindExpiredEntries(t *testing.T) {
+	x := newTester(t, false)
+	l := sliding(3, time.Minute)
+	m := store.MergeRequest{Key: x.key, Limit: l}
+	for n := range uint64(12_000) {
+		m.Entries = append(m.Entries, store.Entry{ID: 1000 + n, Cost: 1, Age: time.Minute - time.Second})
 	}
-	set, one := process()
-	a, b := ruled{method: "GET", path: "/a"}, ruled{method: "GET", path: "/b"}
-	one.want("the rule", a, 3, 2)
-	o := core.Override{Limits: core.Limits{core.PerHour(5)}, Until: time.Now().Add(time.Hour)}
-	if err := set.Override(t.Context(), "a", "192.0.2.1", o); err != nil {
-		t.Fatal(err)
+	x.ok(x.Merge(t.Context(), m))
+	for range 3 {
+		x.Advance(time.Second)
+		x.take(store.ModeRecord, 1, l)
 	}
-	one.want("raised", a, 2, 2)
-	other, two := process()
-	two.want("in another process", a, 2, 1)
-	two.want("another rule", b, 3, 2)
-	all, err := other.Overrides(t.Context())
-	if err != nil || len(all) != 1 || all[0].Policy != "a" || all[0].Key != "192.0.2.1" {
-		t.Fatalf("%+v, %v", all, err)
+	x.Advance(time.Second)
+	a := x.take(store.ModeChargeDenied, 1, l)[0]
+	if a.Allowed || a.Used != 3 || a.Retry != time.Minute-2*time.Second {
+		t.Errorf("%+v", a)
 	}
-	if err := other.RemoveOverrideByID(t.Context(), all[0].ID); err != nil {
-		t.Fatal(err)
-	}
-	if d := two.ask(a); d.Overridden != nil || d.Limits()[0].Quota != 2 || d.Limits()[0].Used != 5 {
-		t.Errorf("%v, %v; want 5 used of 2", d, d.Limits())
-	}
+	x.want("used", x.used(l), 3)
 }
 
-// Rules are reloaded while leases are in hand. Requests with other limits do not spend these, what was not spent comes
-// back, and the units of all add up to each quota.
-func TestReloadedRulesEndALease(t *testing.T) {
-	t.Parallel()
-	rule := func(quota int) []byte {
-		return fmt.Appendf(nil, "rules: [{name: a, key: global, limits: [%d/hour]}]", quota)
+// Rule 3. A settlement finds a take whatever it has cost, and leaves one entry of a take that was executed twice.
+func TestSettleSearches(t *testing.T) {
+	x := newTester(t, true)
+	l := sliding(100, time.Minute)
+	a := x.take(store.ModeAtMost, 60, l)[0] // 60 first, then 40
+	s := store.Settlement{Key: x.key, Limit: l, ID: x.id, Was: 7, Cost: 5}
+	x.want("used", x.used(l), 100)
+	x.ok(x.Settle(t.Context(), s))
+	x.want("used after a settlement by search", x.used(l), 5)
+	s.Was, s.Cost = a.Granted, 0
+	x.ok(x.Settle(t.Context(), s))
+	x.want("used after one to 0 with a wrong cost", x.used(l), 0)
+	x.take(store.ModeCharge, 3, l)
+	s.ID, s.Was = x.id, 2
+	x.Advance(10 * time.Second)
+	s.Age = 7 * time.Second
+	x.ok(x.Settle(t.Context(), s))
+	x.want("used after one of another age", x.used(l), 3)
+	s.Age = 9 * time.Second
+	x.ok(x.Settle(t.Context(), s))
+	x.want("used after one of nearly the right age", x.used(l), 0)
+}
+
+// Rule 4. A caller that leaves hears how its take ends.
+func TestLeftTake(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute})
+	t.Cleanup(func() { rdb.Close() })
+	s, l := redisstore.New(rdb), sliding(1, time.Hour)
+	take := func(ctx context.Context, id uint64) (store.Answer, error) {
+		var answers [1]store.Answer
+		err := s.Take(ctx, []store.Take{{Key: store.NewKey("test", "k"), Limit: l, Cost: 1, ID: id}}, answers[:])
+		return answers[0], err
 	}
-	file := filepath.Join(t.TempDir(), "limits.yaml")
-	reload := func(quota int, set *rules.Set) {
+	ended := func(err error) bool {
 		t.Helper()
-		err := os.WriteFile(file, rule(quota), 0o600)
-		if set != nil {
-			err = errors.Join(err, set.Reload())
+		var left *store.LeftError
+		if !errors.As(err, &left) {
+			t.Fatalf("%v, want a LeftError", err)
 		}
-		if err != nil {
+		done := make(chan bool, 1)
+		server.Resume()
+		left.Call.Then(func(recorded bool, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			done <- recorded
+		})
+		return <-done
+	}
+	if _, err := take(t.Context(), 99); err != nil { // so that there is a connection
+		t.Fatal(err)
+	}
+	if err := s.Reset(t.Context(), store.NewKey("test", "k"), []*store.Limit{l}, 0); err != nil {
+		t.Fatal(err)
+	}
+	for id := range uint64(2) {
+		ctx, cancel := context.WithCancel(t.Context())
+		server.Pause()
+		time.AfterFunc(50*time.Millisecond, cancel)
+		_, err := take(ctx, id+1)
+		if recorded := ended(err); recorded != (id == 0) {
+			t.Errorf("take %d: recorded %v", id+1, recorded)
+		}
+	}
+}
+
+// Rule 5. Merge is a union by ID: what is there is settled, under whichever cost it was recorded.
+func TestMergeAgain(t *testing.T) {
+	x := newTester(t, true)
+	l := sliding(100, time.Minute)
+	x.take(store.ModeCharge, 5, l)
+	m := store.MergeRequest{Key: x.key, Limit: l, Entries: []store.Entry{
+		{ID: x.id, Sent: 5, Cost: 2}, {ID: 70, Cost: 3, Age: time.Second}, {ID: 71, Cost: 1, Age: time.Minute},
+	}}
+	for range 3 {
+		x.ok(x.Merge(t.Context(), m))
+		x.want("used", x.used(l), 5)
+	}
+	x.take(store.ModeChargeDenied, 96, l) // it is denied and counted, and admitted elsewhere
+	m.Entries = []store.Entry{{ID: x.id, Sent: 96, Cost: 96}}
+	x.ok(x.Merge(t.Context(), m))
+	all, err := x.Log(t.Context(), x.key, l)
+	x.ok(err)
+	n := slices.IndexFunc(all, func(e store.Entry) bool { return e.Cost == 96 })
+	if n < 0 || slices.ContainsFunc(all[n+1:], func(e store.Entry) bool { return e.Cost == 96 }) {
+		t.Errorf("%v, want one entry of 96", all)
+	}
+}
+
+// Rule 6. A settlement that is executed again changes nothing, and those that follow build on it.
+func TestCountersAreSettledOnce(t *testing.T) {
+	x := newTester(t, true)
+	for a := store.FixedWindow; a <= store.TokenBucket; a++ {
+		l := &store.Limit{Log: "counter." + fmt.Sprint(int(a)), Quota: 1000, Window: time.Hour, Algorithm: a}
+		if a == store.TokenBucket {
+			l.Refill = 1
+		}
+		x.take(store.ModeCharge, 1, l)
+		before := x.used(l) // the take was executed twice, too
+		answer := x.take(store.ModeCharge, 100, l)[0]
+		counted := x.used(l) - before
+		s := store.Settlement{Key: x.key, Limit: l, ID: x.id, Was: 100, Period: answer.Period}
+		for _, step := range []struct{ was, cost int }{{100, 30}, {100, 30}, {30, 50}, {50, 30}, {30, 50}, {50, 0}} {
+			s.Was, s.Cost = step.was, step.cost
+			x.ok(x.Settle(t.Context(), s))
+			x.want(fmt.Sprint(a, " settled to ", step.cost), x.used(l), before+counted-100+step.cost)
+		}
+		if witnesses := x.rdb.Keys(t.Context(), x.stored(l)+":*").Val(); len(witnesses) != 1 {
+			t.Errorf("witnesses %q, want one", witnesses)
+		}
+	}
+}
+
+// Rule 8. When the clock was set back, a denial looks at the newest entry: no log stays full of what is in the future.
+func TestDenialLooksAtTheNewestEntry(t *testing.T) {
+	rdb := start(t)
+	l, permits := sliding(10, 10*time.Second), &store.Limit{Log: "permits", Quota: 10, Window: 10 * time.Second, Permits: true}
+	other := sliding(100, time.Minute)
+	for name, c := range map[string]struct {
+		limits []*store.Limit
+		costs  []int // recorded at once, and then after 9 s; asked for after the clock was set back by 9 s
+		mode   store.Mode
+	}{
+		"unit":     {[]*store.Limit{l}, []int{1, 1, 1}, store.ModeCharge},
+		"cost":     {[]*store.Limit{l}, []int{1, 9, 2}, store.ModeCharge},
+		"list":     {[]*store.Limit{l, other}, []int{1, 3, 3}, store.ModeCharge},
+		"at most":  {[]*store.Limit{l}, []int{2, 8, 8}, store.ModeAtMost},
+		"denied":   {[]*store.Limit{l}, []int{1, 9, 9}, store.ModeChargeDenied},
+		"permits":  {[]*store.Limit{permits}, []int{1, 1, 1}, store.ModeAtMost},
+		"a stream": {[]*store.Limit{l}, []int{1, 1, 1}, store.ModeCharge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			newStore := clocked(rdb, false, redisstore.WithOneServer())
+			if name == "a stream" {
+				newStore = streams(rdb, false)
+			}
+			x := &tester{T: t, Clocked: newStore(t), rdb: rdb, key: store.NewKey("test", "k")}
+			x.take(store.ModeCharge, c.costs[0], c.limits...)
+			x.Advance(9 * time.Second)
+			for x.take(store.ModeCharge, c.costs[1], c.limits...)[0].Allowed {
+			}
+			x.Advance(-9 * time.Second)
+			if a := x.take(c.mode, c.costs[2], c.limits...)[0]; !a.Allowed || a.Used > c.costs[0] {
+				t.Errorf("%+v, want it admitted beside %d", a, c.costs[0])
+			}
+		})
+	}
+}
+
+// Rules 7 and 9. A denial that was counted stays one, and a group that is executed twice is recorded once.
+func TestGroupsTwice(t *testing.T) {
+	x := newTester(t, true)
+	l := sliding(4, time.Minute)
+	x.take(store.ModeCharge, 3, l)
+	x.want("denied", x.take(store.ModeChargeDenied, 2, l)[0].Allowed, false)
+	x.Advance(time.Minute - time.Microsecond)
+	x.ok(x.Settle(t.Context(), store.Settlement{Key: x.key, Limit: l, ID: 1, Was: 3, Age: time.Minute - time.Microsecond}))
+	x.want("denied again", x.again(store.ModeChargeDenied, 2, l)[0].Allowed, false)
+
+	x.Advance(time.Hour)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	admitted := 0
+	for id := range uint64(200) {
+		all.Go(func() {
+			var answers [1]store.Answer
+			err := x.Take(t.Context(), []store.Take{{Key: x.key, Limit: l, Cost: 1, ID: 1000 + id}}, answers[:])
+			mu.Lock()
+			defer mu.Unlock()
+			if answers[0].Allowed && err == nil {
+				admitted++
+			} else if err != nil || answers[0].Used != 4 || answers[0].Retry != time.Minute {
+				t.Errorf("%+v, %v", answers[0], err)
+			}
+		})
+	}
+	all.Wait()
+	x.want("admitted", admitted, 4)
+	x.want("used", x.used(l), 4)
+}
+
+// Rule 10. No key is without a TTL: a user who may not set one records nothing.
+func TestNoKeyWithoutTTL(t *testing.T) {
+	rdb := start(t)
+	if err := rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-pexpire").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := redisstore.New(rdb)
+	key, l, other := store.NewKey("test", "k"), sliding(9, time.Minute), sliding(9, time.Hour)
+	for n, limits := range [][]*store.Limit{{l}, {l, other}} {
+		for cost := 1; cost <= 2; cost++ {
+			takes := make([]store.Take, len(limits))
+			for i := range limits {
+				takes[i] = store.Take{Key: key, Limit: limits[i], Cost: cost, ID: uint64(10*n + cost)}
+			}
+			var failed *store.StoreError
+			err := s.Take(t.Context(), takes, make([]store.Answer, len(takes)))
+			if !errors.As(err, &failed) || failed.Class != redisstore.ClassAuth {
+				t.Errorf("%v, want class auth", err)
+			}
+		}
+	}
+	full, _ := s.(store.Full)
+	m := store.MergeRequest{Key: key, Limit: l, Entries: []store.Entry{{ID: 7, Cost: 1}}}
+	if full.Merge(t.Context(), m) == nil {
+		t.Error("Merge has no error")
+	}
+	if full.Renew(t.Context(), store.Renewal{Key: key, Limit: l, IDs: []uint64{1}}) == nil {
+		t.Error("Renew has no error")
+	}
+	if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("keys %q", keys)
+	}
+}
+
+// Rule 11. On several servers, a denial gives back what others have recorded; an error is returned, and so may be known
+// what was recorded.
+func TestInTurnGivesBack(t *testing.T) {
+	rdb := start(t)
+	full, _ := clocked(rdb, false)(t).Store.(store.Full)
+	first, second := store.NewKey("test", "first"), store.NewKey("test", "second")
+	l := sliding(3, time.Minute)
+	counter := &store.Limit{Log: "counter", Quota: 2, Window: time.Hour, Algorithm: store.FixedWindow}
+	id := uint64(0)
+	ask := func(mode store.Mode, cost int, takes ...store.Take) []store.Answer {
+		t.Helper()
+		id++
+		for i := range takes {
+			takes[i].ID, takes[i].Mode, takes[i].Cost = id, mode, cost
+		}
+		answers := make([]store.Answer, len(takes))
+		if err := full.Take(t.Context(), takes, answers); err != nil {
 			t.Fatal(err)
 		}
+		return answers
 	}
-	reload(5000, nil)
-	var source event.Source
-	set, err := rules.Load(file, rules.WithOptions(core.WithStore(redisstore.New(start(t))),
-		core.WithTimeout(time.Minute), core.WithLease(20*time.Millisecond),
-		core.WithObserver(func(_ context.Context, e core.Event) {
-			if e.Outcome.IsDecision() {
-				source = e.Source
-			}
-		})))
-	if err != nil {
+	used := func(key store.Key, l *store.Limit, want int) {
+		t.Helper()
+		if a := ask(store.ModePeek, 1, store.Take{Key: key, Limit: l})[0]; a.Used != want {
+			t.Errorf("%s: %d used, want %d", l.Log, a.Used, want)
+		}
+	}
+	ask(store.ModeCharge, 2, store.Take{Key: second, Limit: l})
+	a := ask(store.ModeCharge, 2, store.Take{Key: first, Limit: l}, store.Take{Key: second, Limit: l})
+	if !a[0].Allowed || a[1].Allowed {
+		t.Errorf("%+v", a)
+	}
+	used(first, l, 0)
+	// The key with a counter comes last, and so is not asked.
+	a = ask(store.ModeCharge, 2, store.Take{Key: first, Limit: counter}, store.Take{Key: second, Limit: l})
+	if a[0].Known || a[1].Allowed {
+		t.Errorf("%+v", a)
+	}
+	a = ask(store.ModeAtMost, 9, store.Take{Key: first, Limit: l}, store.Take{Key: second, Limit: l})
+	if a[0].Granted != 1 || a[1].Granted != 1 {
+		t.Errorf("%+v", a)
+	}
+	used(first, l, 1)
+	used(second, l, 3)
+	other := store.NewKey("test", "other")
+	a = ask(store.ModeAtMost, 9, store.Take{Key: other, Limit: counter}, store.Take{Key: first, Limit: l})
+	if a[0].Granted != 2 || a[1].Granted != 2 {
+		t.Errorf("%+v", a)
+	}
+
+	// The server of the second key is in trouble.
+	if err := rdb.Set(t.Context(), "sash:{"+second.String()+"}:"+l.Log, "x", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
-	defer set.Close()
-	l, err := set.Limiter()
-	if err != nil {
+	third := store.NewKey("test", "third")
+	takes := []store.Take{{Key: third, Limit: l, Cost: 1, ID: 99}, {Key: second, Limit: l, Cost: 1, ID: 99}}
+	if err := full.Take(t.Context(), takes, make([]store.Answer, 2)); err == nil {
+		t.Error("no error")
+	}
+	used(third, l, 0)
+}
+
+// Rule 12. Numbers are exact for all quotas and windows.
+func TestRepliesAreExact(t *testing.T) {
+	x := newTester(t, false)
+	const year = 365 * 24 * time.Hour
+	for n, l := range []*store.Limit{
+		sliding(store.MaxQuota, year), sliding(285, year), sliding(286, year), sliding(store.MaxQuota, 9*time.Second),
+		sliding(store.MaxQuota, 10*time.Second),
+	} {
+		l.Log += fmt.Sprint(".", n)
+		second, third := *l, *l
+		second.Log, third.Log = l.Log+".2", l.Log+".3"
+		for _, limits := range [][]*store.Limit{{l}, {&second, &third}} {
+			for _, cost := range []int{l.Quota - 2, 1, 1} {
+				if a := x.take(store.ModeCharge, cost, limits...)[0]; !a.Allowed || a.Reset != l.Window {
+					t.Errorf("%v: %+v", l, a)
+				}
+			}
+			a := x.take(store.ModeCharge, 1, limits...)[0]
+			if a.Allowed || a.Used != l.Quota || a.Retry != l.Window {
+				t.Errorf("%v: %+v", l, a)
+			}
+		}
+	}
+	slow := &store.Limit{Log: "b", Quota: store.MaxQuota, Window: year, Refill: 1, Algorithm: store.TokenBucket}
+	if x.Validate(slow) == nil {
+		t.Error("a bucket of centuries is valid")
+	}
+}
+
+// Rule 13. Reset leaves the logs that are not named, and what is young.
+func TestResetOfSomeLogs(t *testing.T) {
+	x := newTester(t, false)
+	l, other := sliding(9, time.Minute), sliding(9, time.Hour)
+	x.take(store.ModeCharge, 2, l, other)
+	x.Advance(time.Second)
+	x.take(store.ModeCharge, 3, l, other)
+	x.ok(x.Full.Reset(t.Context(), x.key, []*store.Limit{l}, time.Millisecond))
+	x.want("used", x.used(l), 3)
+	x.want("used of the other", x.used(other), 5)
+}
+
+// One hot key is one question with many ids.
+func TestHotKeyIsOneQuestion(t *testing.T) {
+	rdb := start(t)
+	s, l := redisstore.New(rdb), sliding(1000, time.Hour)
+	var all sync.WaitGroup
+	for id := range uint64(1000) {
+		all.Go(func() {
+			takes := []store.Take{{Key: store.NewKey("test", "k"), Limit: l, Cost: 1, ID: id + 1}}
+			if err := s.Take(t.Context(), takes, make([]store.Answer, 1)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	stats := rdb.Info(t.Context(), "commandstats").Val()
+	var zadds int
+	_, found, _ := strings.Cut(stats, "cmdstat_zadd:calls=")
+	if n, err := fmt.Sscanf(found, "%d", &zadds); n != 1 || zadds > 500 {
+		t.Errorf("%d ZADDs for 1,000 takes (%v)", zadds, err)
+	}
+	if n := rdb.ZCard(t.Context(), "sash:{"+store.NewKey("test", "k").String()+"}:"+l.Log).Val(); n != 1000 {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// Check tries all scripts, and names the commands that it may not run.
+func TestCheck(t *testing.T) {
+	rdb := start(t)
+	if err := redisstore.Check(t.Context(), rdb); err != nil {
+		t.Error(err)
+	}
+	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+	if err := rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-zmscore").Err(); err != nil {
 		t.Fatal(err)
 	}
-	s := &service{t: t, limiter: l}
-	admitted := 0
-	for _, quota := range []int{200, 800, 300, 900} { // of which the third is less than what is used
-		for source = event.None; source != event.Lease; {
-			if !s.ask(ruled{}).Allowed {
-				t.Fatalf("denied after %d units", admitted)
-			}
-			admitted++
+	var failed *store.StoreError
+	if err := redisstore.Check(t.Context(), rdb); !errors.As(err, &failed) || failed.Class != redisstore.ClassAuth {
+		t.Errorf("%v, want class auth", err)
+	}
+}
+
+// The commands that advice names are those that the scripts call, lines of Lua are short, and so are scripts.
+func TestLua(t *testing.T) {
+	commands := regexp.MustCompile(`call\('([A-Z]+)'`)
+	for dir, named := range map[string][]string{".": redisstore.Commands, "../redisstream": nil} {
+		names, err := filepath.Glob(dir + "/lua/*.lua")
+		if err != nil || len(names) == 0 {
+			t.Fatal(names, err)
 		}
-		for reload(quota, set); admitted < quota; {
-			if s.ask(ruled{}).Allowed { // or it has to wait until what was booked is settled
-				admitted++
+		var called []string
+		for _, name := range append(names, "../redislog/lua/clock.lua") {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				if len(line) > 121 {
+					t.Errorf("%s: a line of %d columns: %s", name, len(line), line)
+				}
+			}
+			for _, found := range commands.FindAllSubmatch(text, -1) {
+				called = append(called, string(found[1]))
 			}
 		}
-		for range 100 {
-			if s.ask(ruled{}).Allowed {
-				t.Fatalf("%d units admitted of %d", admitted+1, quota)
-			}
-			time.Sleep(time.Millisecond)
+		slices.Sort(called)
+		if called = slices.Compact(called); named != nil && !slices.Equal(called, named) {
+			t.Errorf("the scripts of %s call\n%q, and advice names\n%q", dir, called, named)
 		}
-		reload(5000, set)
+	}
+	for name, most := range map[string]int{"one": 200, "list": 420} {
+		if n := strings.Count(redisstore.Script(name), "\n"); n > most {
+			t.Errorf("%s has %d lines as it runs, want %d at most", name, n, most)
+		}
 	}
 }

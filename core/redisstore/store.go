@@ -3,11 +3,14 @@ package redisstore
 import (
 	"context"
 	"embed"
+	"errors"
+	"math/rand/v2"
 	"slices"
-	"sync"
+	"strconv"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/redisclient"
+	"github.com/sashlimit/sash/core/internal/redislog"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -16,6 +19,8 @@ import (
 type Client = redisclient.Client
 
 // The Class of each [core.StoreError] of this store and of those of package redisstream.
+//
+// [core.StoreError]: https://pkg.go.dev/github.com/sashlimit/sash/core#StoreError
 const (
 	ClassTimeout  = redisclient.ClassTimeout  // "timeout": no reply in time
 	ClassCanceled = redisclient.ClassCanceled // "canceled": the caller has given up
@@ -32,151 +37,207 @@ const (
 )
 
 // Option changes a store.
-type Option func(*settings)
-
-type settings = redisclient.Options
+type Option func(*redisclient.Options)
 
 // WithPrefix sets the prefix of every key of the store, before a colon: 1 to 16 characters of [a-z0-9._-]. The default
 // is "sash". Use it to separate services that share a Redis.
 func WithPrefix(prefix string) Option {
-	return func(s *settings) { s.Prefix, s.Prefixes = prefix, s.Prefixes+1 }
+	return func(o *redisclient.Options) { o.Prefix = prefix }
 }
 
 // WithOneServer says that all keys of the client are on one server. It is for clients of types that are unknown to this
 // package, such as one that wraps a go-redis client to change its methods, or that of another driver. Their keys are
-// otherwise assumed to be on several servers: no script uses several of them, so takes do not go to the server
-// together, and a request over several logs asks one after the other. For a cluster or a Ring the option is an error.
-func WithOneServer() Option { return func(s *settings) { s.OneServer = true } }
+// otherwise assumed to be on several servers: no script uses several keys that may be on different ones, so takes do
+// not go to the server together, and a request over several keys asks one after the other. For a cluster or a Ring the
+// option is an error.
+func WithOneServer() Option { return func(o *redisclient.Options) { o.OneServer = true } }
+
+// redisStore is a store of logs in sorted sets.
+type redisStore struct {
+	*redislog.Logs
+
+	plans redisclient.Recent[planKey, *plan]
+	lists redisclient.Recent[listKey, *plan]
+}
+
+//go:embed lua
+var files embed.FS
+
+// The scripts. The head of each file tells its keys, its arguments and its reply.
+var (
+	kind  = redislog.NewKind(":", files)
+	one   = redislog.NewScript(files, "one")
+	list  = redislog.NewScript(files, "list")
+	renew = redislog.NewScript(files, "renew")
+
+	settleCounter = redislog.NewScript(files, "settle_counter")
+)
+
+type planKey struct {
+	limit *store.Limit
+	mode  store.Mode
+	share int
+}
+
+type listKey struct {
+	limits [store.MostTakes]*store.Limit
+	mode   store.Mode
+	share  int
+}
 
 // New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you
-// close it. Hooks that the client has when New is called see what the store sends. New does no I/O, so a program starts
-// without its Redis. A wrong option or client is an error of [core.New], which asks the store to validate.
+// close it. New does no I/O, so a program starts without its Redis. A wrong option or client is an error of [core.New],
+// which asks the store to validate.
+//
+// [core.New]: https://pkg.go.dev/github.com/sashlimit/sash/core#New
 func New(client Client, opts ...Option) store.Store {
-	s := &redisStore{Logs: redisclient.New(kind, client, opts), undoTimeout: time.Second}
+	s := newStore(client, opts)
 	s.WarnOfUnknownClient()
 	return s
 }
+
+func newStore(client Client, opts []Option) *redisStore {
+	o := redisclient.Options{Prefix: "sash"}
+	for _, option := range opts {
+		if option != nil {
+			option(&o)
+		}
+	}
+	return &redisStore{Logs: redislog.New(kind, redisclient.New(&of, client, o))}
+}
+
+var of = redisclient.Package{Name: "redisstore", Commands: []string{
+	"GET", "INCRBY", "PEXPIRE", "PTTL", "SET", "TIME", "UNLINK", "ZADD", "ZCARD", "ZCOUNT", "ZINCRBY", "ZMSCORE", "ZRANGE",
+	"ZREM", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCORE",
+}}
 
 // Check reports whether a store of the same client and options can work on its server, for example when a program
 // starts. It returns all problems that it finds, each with a remedy: a server that cannot be reached, is too old,
 // evicts keys, is a read-only replica, or is part of a cluster behind a plain client; commands that are renamed, that
 // scripts may not call, or that the user may not run. Of a cluster it checks every master, of a Ring every shard that
-// is up.
+// is up. It ends with ctx.
 //
-// Check measures the round trip as well. If the round trips that a decision needs on a new connection do not fit into
-// the default of [core.WithTimeout], it returns a [store.ConfigError] with the Option "core.WithTimeout" that names
-// the timeout to set; if you have set one, ignore this error.
-//
-// Check changes nothing and ends with ctx. An eviction policy is a problem even if maxmemory is 0, because maxmemory
-// can be changed while the server runs. To see the policy, the user must be allowed to run INFO, which the store
-// itself does not need.
+// Check uses a key of its own, which it removes, and logs a warning about a server that is far away. An eviction policy
+// is a problem even if maxmemory is 0, because maxmemory can be changed while the server runs. To see the policy, the
+// user must be allowed to run INFO, which the store itself does not need.
 func Check(ctx context.Context, client Client, opts ...Option) error {
-	return redisclient.New(kind, client, opts).Check(ctx)
+	return newStore(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
+		return (&redisStore{Logs: redislog.New(kind, one)}).try(ctx, number)
+	})
 }
 
-var kind = &redisclient.Kind{
-	Package: redisclient.Package{Name: "redisstore", Needed: needed}, Begin: ":", NewFormat: newFormat,
-	Settle: newScript("settle"), Entries: newScript("entries"), Merge: newScript("merge"), Reset: newScript("reset"),
+// try uses each script on scratch keys.
+func (s *redisStore) try(ctx context.Context, number int) error {
+	key, limits := store.NewKey("check", strconv.Itoa(number)), tried()
+	takes := make([]store.Take, len(limits))
+	for i, l := range limits {
+		takes[i] = store.Take{Key: key, Limit: l, Cost: 1, ID: 1}
+	}
+	answers := make([]store.Answer, len(takes))
+	if err := s.Take(ctx, takes[:1], answers[:1]); err != nil {
+		return err
+	}
+	for i := range takes {
+		takes[i].ID = 2
+	}
+	if err := s.Take(ctx, takes, answers); err != nil {
+		return err
+	}
+	if err := s.Settle(ctx, store.Settlement{Key: key, Limit: limits[0], ID: 2, Was: 3, Cost: 2}); err != nil {
+		return err
+	}
+	if err := s.Renew(ctx, store.Renewal{Key: key, Limit: limits[0], IDs: []uint64{takes[0].ID}}); err != nil {
+		return err
+	}
+	if _, err := s.Log(ctx, key, limits[0]); err != nil {
+		return err
+	}
+	return s.Reset(ctx, key, limits, 0)
 }
 
-//go:embed lua
-var parts embed.FS
-
-// The scripts. docs/internals.md describes their keys, arguments and replies in the section "Redis formats".
-var (
-	takeScript    = newScript("take")
-	counterScript = newScript("counter")
-	jointScript   = newScript("joint")
-
-	jointSeveralScript  = newScript("joint_several")
-	takeSeveralScript   = newScript("take_several")
-	takeVariedScript    = newScript("take_varied")
-	takeWeightedScript  = newScript("take_weighted")
-	jointWeightedScript = newScript("joint_weighted")
-
-	renewScript = newScript("renew")
-	undoScript  = newScript("undo")
-	bookScript  = newScript("book")
-)
-
-func newScript(name string) redisclient.Script { return redisclient.NewScript(parts, name) }
-
-// needed are the commands that the scripts call, in a form that changes nothing if the key does not exist. TIME comes
-// before writes, since Redis 6 may refuse writes after it, and ZADD before other writes, since after a write no command
-// is refused for lack of memory. INCRBY gets a word, which it refuses to add. INFO is for Check alone.
-var needed = []string{
-	"TIME",
-	"ZADD key XX 0 member",
-	"ZREM key member",
-	"ZREMRANGEBYRANK key 0 0",
-	"ZREMRANGEBYSCORE key 0 0",
-	"PEXPIRE key 1",
-	"PTTL key",
-	"UNLINK key",
-	"ZCARD key",
-	"ZCOUNT key 0 0",
-	"ZRANGE key 0 0",
-	"ZRANGEBYSCORE key 0 0",
-	"ZSCORE key member",
-	"ZUNIONSTORE key 1 key",
-	"GET key",
-	"SET key value XX",
-	"INCRBY key none",
-	"INFO",
+// tried are limits of all kinds, on logs that last as long as Check.
+func tried() []*store.Limit {
+	limits := []*store.Limit{
+		{Log: "log"}, {Log: "window", Algorithm: store.FixedWindow}, {Log: "counter", Algorithm: store.SlidingCounter},
+		{Log: "bucket", Algorithm: store.TokenBucket, Refill: 9},
+	}
+	for _, l := range limits {
+		l.Quota, l.Window = 9, time.Minute
+	}
+	return limits
 }
 
-// redisStore is a store of logs in sorted sets.
-type redisStore struct {
-	*redisclient.Logs
-
-	undoTimeout time.Duration // of removals of units, which go on when the caller's context has ended
-	undos       sync.Map      // the IDs of takes that are being removed, by a channel that is closed when they are
+// Validate implements [store.Store]. The store can serve all limits, any number of them at once, but for buckets that
+// take centuries to fill.
+func (s *redisStore) Validate(limits ...*store.Limit) error {
+	faults := []error{s.Conn.Validate()}
+	for _, l := range limits {
+		if l.Algorithm == store.TokenBucket && int64(l.Quota) > (1<<53)/(l.Interval()/1000+1) {
+			faults = append(faults, &store.ConfigError{
+				Option: "TokenBucket", Value: l.String(), Problem: "the bucket takes centuries to fill",
+				Remedy: "choose a smaller burst or a faster refill",
+			})
+		}
+	}
+	return errors.Join(faults...)
 }
 
-// Validate returns the faults of the options: the store can serve all limits, any number of logs at once.
-func (s *redisStore) Validate(...*store.Plan) error { return s.Logs.Validate() }
-
-// Take decides in one step if one script may use all logs of the request, and otherwise asks one after the other.
+// Take implements [store.Store]. One script decides about a request unless its keys may be on several servers.
 func (s *redisStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	if err := store.ValidateTakes(takes, answers); err != nil {
 		return err
 	}
+	if !s.OneServer() && !takes[0].Key.Equal(&takes[len(takes)-1].Key) {
+		return s.takeInTurn(ctx, takes, answers)
+	}
+	return s.takeAtOnce(ctx, takes, answers)
+}
+
+// takeAtOnce has one script decide about a request.
+func (s *redisStore) takeAtOnce(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	p := s.plan(takes)
+	var space [512]byte
+	var ends [store.MostTakes]int
+	b := space[:0]
 	for i := range takes {
-		if err := redisclient.CheckCost(takes[i].Cost); err != nil {
-			return err
-		}
+		b = s.AppendKey(b, &takes[i].Key, takes[i].Limit)
+		ends[i] = len(b)
 	}
-	apart, err := s.Logs.Take(ctx, takes, answers)
-	if apart == nil {
+	b = p.appendCosts(redislog.AppendID(b, takes[0].ID), takes)
+	q := redisclient.NewQuestion(string(b), ends[:len(takes)]...)
+	defer q.Free()
+	if err := s.Do(ctx, &p.Plan, q); err != nil {
 		return err
 	}
-	r := sequential{
-		store: s, takes: takes, answers: answers, keys: apart, id: redisclient.IDText(takes[0].ID),
-		most: store.MostGranted(takes), began: time.Now(),
-	}
-	return r.run(ctx)
+	return s.Failed(p.read(q, takes, answers))
 }
 
-// Book implements [store.Leaser].
-func (s *redisStore) Book(ctx context.Context, b store.Booking) (booked store.Booked, err error) {
-	if err := b.Validate(); err != nil {
-		return booked, err
+func (s *redisStore) plan(takes []store.Take) *plan {
+	mode, share := takes[0].Mode, takes[0].Share
+	if len(takes) == 1 {
+		return s.plans.Get(planKey{takes[0].Limit, mode, share}, func() *plan { return newPlan(takes) })
 	}
-	if err := redisclient.CheckCost(max(b.Take.Cost, b.Most, b.Share, b.Used)); err != nil {
-		return booked, err
+	k := listKey{mode: mode, share: share}
+	for i := range takes {
+		k.limits[i] = takes[i].Limit
 	}
-	return s.Logs.Book(ctx, &b)
+	return s.lists.Get(k, func() *plan { return newPlan(takes) })
 }
 
-// Merge implements [store.Merger].
-func (s *redisStore) Merge(ctx context.Context, m store.MergeRequest) error {
-	err := s.afterUndo(ctx, func(id uint64) bool {
-		return slices.ContainsFunc(m.Entries, func(e store.Entry) bool { return e.ID == id })
+// Settle implements [store.Settler].
+func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
+	switch {
+	case t.Limit.Permits && t.Cost > 0:
+		return nil // it counts 1 whatever it costs
+	case !isCounter(t.Limit):
+		return s.Logs.Settle(ctx, t)
+	}
+	return s.Alone(ctx, &t, func(key string) error {
+		keys := []string{key, key + ":" + strconv.FormatUint(t.ID, 36)} // the witness beside the counter
+		args := append(arguments(t.Limit), t.Was, t.Cost, t.Period/1000, t.Period%1000)
+		_, err := s.Run(ctx, settleCounter, keys, args...)
+		return err
 	})
-	if err != nil {
-		return err
-	}
-	return s.Logs.Merge(ctx, m)
 }
 
 // Renew implements [store.Renewer].
@@ -184,15 +245,31 @@ func (s *redisStore) Renew(ctx context.Context, r store.Renewal) error {
 	if err := r.Key.Validate(); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(r.IDs, redisclient.AtOnce) {
-		args := make([]any, 0, 1+len(part))
-		args = append(args, redisclient.TTL(r.Keep))
+	keys := []string{s.Key(&r.Key, r.Limit)}
+	for part := range slices.Chunk(r.IDs, redislog.AtOnce) {
+		args := []any{redislog.TTL(r.Limit)}
 		for _, id := range part {
-			args = append(args, redisclient.IDText(id))
+			args = append(args, string(redislog.AppendID(nil, id)))
 		}
-		if _, err := s.Run(ctx, renewScript, &r.Key, args...); err != nil {
+		if _, err := s.Run(ctx, renew, keys, args...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pinged is the limit that pings ask. They have a log of their own.
+var pinged = store.Limit{Log: "ping", Quota: store.MaxQuota, Window: time.Millisecond}
+
+// Ping implements [store.Pinger].
+func (s *redisStore) Ping(ctx context.Context) error {
+	p := s.plans.Get(planKey{limit: &pinged}, func() *plan {
+		p := newPlan([]store.Take{{Limit: &pinged}})
+		p.Ping = true
+		return p
+	})
+	key := s.Prefix() + ":{}:" + pinged.Log
+	q := redisclient.NewQuestion(string(redislog.AppendID([]byte(key), rand.Uint64())), len(key))
+	defer q.Free()
+	return s.Do(ctx, &p.Plan, q)
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/limittext"
 )
 
 // unitCost is what a request takes of a unit.
@@ -40,7 +40,7 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 	for _, one := range p.fields() {
 		u := unitCost{unit: one.name.Value}
 		switch {
-		case u.unit == plan.Requests:
+		case u.unit == limittext.Requests:
 			one.asName().fault("requests have a cost of their own", "write cost: in place of it")
 		case !slices.Contains(units, u.unit):
 			one.asName().fault("no limit of the rule counts "+cut(u.unit),
@@ -55,27 +55,20 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 	return all
 }
 
-// addCosts adds to costs, unless it is nil, what a request takes of units other than requests. Of several rules the
-// largest counts. unknown is why a cost is not known.
-func (r *rule) addCosts(req adapter.Request, costs *map[string]int) (unknown error) {
+// unitCosts returns what a request takes of units other than requests, or why that is not known.
+func (r *rule) unitCosts(req adapter.Request) (all []gate.UnitCost, unknown error) {
 	for _, u := range r.costs {
 		cost, problem := u.read(req)
 		if problem != "" {
-			unknown = cmp.Or(unknown, error(&bridge.RulesError{Err: &core.ConfigError{
+			unknown = cmp.Or(unknown, error(&gate.RulesError{Err: &core.ConfigError{
 				Option: "costs", Value: "request", Problem: "rule " + r.name + ": " + problem,
 				Remedy: "store one under that name in middleware in front of the rules",
 			}}))
 			continue
 		}
-		if costs == nil {
-			continue
-		}
-		if *costs == nil {
-			*costs = make(map[string]int)
-		}
-		(*costs)[u.unit] = max((*costs)[u.unit], cost)
+		all = append(all, gate.UnitCost{Unit: u.unit, Cost: cost})
 	}
-	return unknown
+	return all, unknown
 }
 
 // read returns the cost of a request, or why it is not known.

@@ -88,7 +88,7 @@ func TestRulesAllocateNothing(t *testing.T) {
 			}
 			cost := func(l *core.Limiter) float64 {
 				return testing.AllocsPerRun(500, func() {
-					d, err := l.Check(test.r, &d0)
+					d, err := l.Check(test.r)
 					if err != nil || !d.Allowed {
 						t.Fatal(d, err)
 					}
@@ -119,7 +119,7 @@ func BenchmarkThousandRules(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				d, err := l.Check(r, &d0)
+				d, err := l.Check(r)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -10,7 +10,9 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/gate"
+	"github.com/sashlimit/sash/core/internal/limittext"
 )
 
 // Explanation is what the rules in force do with a request.
@@ -55,23 +57,22 @@ type OverrideExplanation struct {
 // request, it returns that decision and ignores the rules. Adapters have a function of this name for requests of their
 // framework.
 func (s *Set) Explain(r adapter.Request) (e Explanation) {
-	a := s.active.Load()
-	leaves := make([][]prepared, len(a.rules))
-	var asked choice
-	e.Decision, e.Err = engine.Preview(s.limiter, r, func(r adapter.Request, c *choice) error {
+	a, in := s.active.Load(), s.limiter.Inside()
+	leaves := make([][]*engine.Rule, len(a.rules))
+	var asked []gate.Applied
+	e.Decision, _, e.Err = in.Preview(r, func(r adapter.Request, c *choice) error {
 		err := a.explain(r, c, &e, leaves)
-		setCost(r, c)
-		asked.Cost, asked.Costs, asked.TriedCosts = c.Units(), c.Costs, c.TriedCosts
+		asked = slices.Clone(c.Applied())
 		return err
 	})
 	for i := range e.Rules {
-		for _, leaf := range leaves[i] {
-			for n, l := range a.rules[i].limitsOf(leaf) {
-				e.Rules[i].add(s.limitNow(r, leaf.Alone(n), l, &asked))
+		for _, one := range asked {
+			if slices.Contains(leaves[i], one.Rule) {
+				s.explainLimits(r, one, a.rules[i].limitsOf(one.Rule), &e.Rules[i])
 			}
 		}
 	}
-	if passes, err := engine.Exempt(s.limiter, r); err != nil {
+	if passes, err := in.Exempt(r); err != nil {
 		e.Decision, e.Err = core.Decision{}, err
 	} else if passes {
 		e.Decision, e.Err = core.Decision{Allowed: true}, nil
@@ -80,7 +81,7 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 }
 
 // explain adds the rules that apply to a request, as [Set.choose] does, and notes why.
-func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][]prepared) error {
+func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][]*engine.Rule) error {
 	e.Rules = make([]RuleExplanation, len(a.rules))
 	found := newBits(len(a.rules))
 	err := a.find(r, c, found) // an error ends the decision; rules are explained nevertheless
@@ -103,12 +104,13 @@ func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][
 			one.Reason = "an earlier rule applies: " + earlier
 			continue
 		}
-		before, listed := len(c.Rules()), c.Listed
+		before, listed := len(c.Applied()), c.Listed
 		c.Listed = false
 		failed = rule.ask(r, c)
-		added := c.Rules()[before:]
-		leaves[i], one.Applies = slices.Clone(added), true
-		one.Reason = rule.reason(c, failed, len(added))
+		for _, added := range c.Applied()[before:] {
+			leaves[i] = append(leaves[i], added.Rule)
+		}
+		one.Applies, one.Reason = true, rule.reason(c, failed, len(leaves[i]))
 		c.Listed = c.Listed || listed
 		if err == nil && !rule.shadow { // the first ends the decision
 			err = failed
@@ -122,7 +124,7 @@ func (r *rule) reason(c *choice, failed error, added int) string {
 	switch {
 	case errors.Is(failed, core.ErrForbidden):
 		return "the client is on its deny list"
-	case errors.As(failed, new(*bridge.RulesError)):
+	case errors.As(failed, new(*gate.RulesError)):
 		return "its costs are not known"
 	case failed != nil, added == 0 && r.prepared != nil && !c.Listed:
 		return "its key could not be read"
@@ -136,84 +138,87 @@ func (r *rule) reason(c *choice, failed error, added int) string {
 	return ""
 }
 
-// add adds a limit, and the override that is in force in its place.
-func (e *RuleExplanation) add(l LimitExplanation, o *OverrideExplanation) {
-	if e.Limits = append(e.Limits, l); o == nil {
-		return
-	}
-	same := func(other OverrideExplanation) bool {
-		return other.Kind == o.Kind && other.Until.Equal(o.Until) && other.Note == o.Note
-	}
-	i := slices.IndexFunc(e.Overrides, same)
-	if i < 0 {
-		e.Overrides = append(e.Overrides, *o)
-		return
-	}
-	for _, more := range o.Limits { // of another unit, or else another limit of the rule has told them
-		if !slices.ContainsFunc(e.Overrides[i].Limits, func(l LimitExplanation) bool { return l.Limit == more.Limit }) {
-			e.Overrides[i].Limits = append(e.Overrides[i].Limits, more)
-		}
-	}
-}
-
-// overriddenBy explains the override of a preview that was asked about a limit with this unit, or returns nil.
-func overriddenBy(d *core.Decision, unit string) *OverrideExplanation {
-	o := d.Overridden
-	if o == nil {
+// explainLimits adds the limits of a rule that applies, and the overrides that are in force in their place.
+func (s *Set) explainLimits(r adapter.Request, rule gate.Applied, limits []limit, e *RuleExplanation) {
+	in := s.limiter.Inside()
+	d, _, err := in.Preview(r, func(_ adapter.Request, c *choice) error {
+		c.Add(rule.Rule, rule.Cost, rule.Units)
 		return nil
+	})
+	var now *engine.Result
+	res := d.Inside()
+	if rule.Rule.Shadow {
+		res = res.Shadow
 	}
-	e, states := &OverrideExplanation{Kind: o.Kind(), Until: o.Until, Note: o.Note}, d.Limits()
-	other := func(l core.Limit) bool { return engine.FormOf(l).Unit != unit }
-	limits := slices.DeleteFunc(slices.Clone(o.Limits), other)
-	if len(limits) != len(states) { // the request is not asked about these, or not all are known
-		return e
+	if err == nil && res != nil && res.Set != nil {
+		now, err = res.Each(r.Context())
 	}
-	for i, limit := range limits {
-		s := states[i]
-		l := LimitExplanation{
-			Limit: limit.String(), Unit: s.Unit, Quota: s.Quota, Used: s.Used, Remaining: s.Remaining,
+	set := rule.Rule.Set()
+	for n, one := range limits {
+		l := LimitExplanation{Limit: one.text}
+		if err != nil || now == nil {
+			e.Limits = append(e.Limits, l)
+			continue
 		}
-		if s.Denies {
-			l.RetryAfter = d.RetryAfter
+		if o := now.OverrideOf(set.KeyOf(n)); overrides(o, one.unit) && !set.Limits[n].InFlight {
+			l.Overridden = true
+			e.addOverride(o, now, set.KeyOf(n), one.unit)
+		} else if i := indexOf(now, &set.Limits[n]); i >= 0 {
+			l.fill(now, i, rule.Of(one.unit) > 0)
 		}
 		e.Limits = append(e.Limits, l)
 	}
-	return e
 }
 
-// limitNow returns how much of a limit is left, and the override in its place, or nil.
-func (s *Set) limitNow(
-	r adapter.Request, alone prepared, one limit, asked *choice,
-) (LimitExplanation, *OverrideExplanation) {
-	l, free := LimitExplanation{Limit: one.text}, false
-	d, err := engine.Preview(s.limiter, r, func(_ adapter.Request, c *choice) error {
-		c.Add(alone)
-		cost, known := asked.Costs[one.unit]
-		if !known {
-			cost = asked.TriedCosts[one.unit]
-		}
-		if free = one.unit != "" && cost == 0; free { // it would not be asked
-			c.Costs = map[string]int{one.unit: 1}
-			return nil
-		}
-		c.Cost, c.Costs, c.TriedCosts = asked.Cost, asked.Costs, asked.TriedCosts
-		return nil
+// overrides reports whether an override replaces limits of a unit.
+func overrides(o *engine.Override, unit string) bool {
+	return o != nil && (o.Denied || o.Unlimited ||
+		slices.ContainsFunc(o.Limits, func(g engine.Given) bool { return g.Unit == unit }))
+}
+
+// indexOf returns which limit of a result a limit of a rule is, or -1.
+func indexOf(r *engine.Result, l *engine.Limit) int {
+	return slices.IndexFunc(r.Set.Limits, func(other engine.Limit) bool {
+		return other.Text == l.Text && other.SameLog(l)
 	})
-	if err == nil && d.Overridden != nil {
-		l.Overridden = true
-		return l, overriddenBy(&d, one.unit)
+}
+
+// fill sets the numbers of a limit. asks says that the request costs some of its units.
+func (l *LimitExplanation) fill(r *engine.Result, limit int, asks bool) {
+	of := &r.Set.Limits[limit]
+	l.Unit, l.Quota, l.Used, l.Remaining = limittext.UnitName(of.Unit), of.Quota, r.Used(limit), r.Left(limit)
+	if asks {
+		l.RetryAfter = r.Wait(limit)
 	}
-	if states := d.Limits(); err == nil && len(states) == 1 {
-		l.Unit, l.Quota, l.Used, l.Remaining = states[0].Unit, states[0].Quota, states[0].Used, states[0].Remaining
-		if !free {
-			l.RetryAfter = d.RetryAfter
+}
+
+// addOverride adds an override of a key, and those of its limits that count a unit.
+func (e *RuleExplanation) addOverride(o *engine.Override, now *engine.Result, k *engine.Key, unit string) {
+	kind := (&core.Override{Denied: o.Denied, Unlimited: o.Unlimited}).Kind()
+	i := slices.IndexFunc(e.Overrides, func(other OverrideExplanation) bool {
+		return other.Kind == kind && other.Until.Equal(o.Until) && other.Note == o.Note
+	})
+	if i < 0 {
+		i = len(e.Overrides)
+		e.Overrides = append(e.Overrides, OverrideExplanation{Kind: kind, Until: o.Until, Note: o.Note})
+	}
+	all := &e.Overrides[i].Limits
+	for _, g := range o.Limits {
+		of := slices.IndexFunc(now.Set.Limits, func(l engine.Limit) bool {
+			return l.IsOf(k) && l.Unit == g.Unit && l.Text == g.String()
+		})
+		known := slices.ContainsFunc(*all, func(l LimitExplanation) bool { return l.Limit == g.String() })
+		if g.Unit != unit || of < 0 || known { // another limit of the rule has told it
+			continue
 		}
+		l := LimitExplanation{Limit: g.String()}
+		l.fill(now, of, true)
+		*all = append(*all, l)
 	}
-	return l, nil
 }
 
 // limitsOf returns the limits that were prepared together.
-func (r *rule) limitsOf(p prepared) []limit {
+func (r *rule) limitsOf(p *engine.Rule) []limit {
 	for _, part := range r.parts() {
 		if part.prepared == p {
 			return part.limits

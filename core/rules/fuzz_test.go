@@ -145,7 +145,7 @@ func read(t *testing.T, text string) {
 	asked := []*request{with("GET /a", "user=1 X-API-Key=2"), with("POST example.com/", ""), requestFor(1)}
 	for _, r := range asked {
 		set.Explain(r)
-		if d, err := l.Check(r, r); err == nil && d.Allowed {
+		if d, err := l.Check(r); err == nil && d.Allowed {
 			d.Serve(func() int { return 200 })
 		}
 	}

@@ -78,7 +78,7 @@ func TestIndexAgainstConditions(t *testing.T) {
 				q.values["v"], q.values["w"] = one(r, "1", "2", "3"), one(r, "x", "z")
 			}
 			var got, want []int
-			_, err := engine.Preview(set.limiter, q, func(q adapter.Request, c *choice) error {
+			_, _, err := set.limiter.Inside().Preview(q, func(q adapter.Request, c *choice) error {
 				bits := newBits(len(a.rules))
 				if _, _, err := a.index.find(q, c, bits); err != nil {
 					return err
@@ -130,7 +130,7 @@ func TestMatchesAmongEachOther(t *testing.T) {
 				values: map[any]any{"v": one(r, "1", "2"), "w": one(r, "x", "y")},
 			}
 			matches := make([]bool, len(rules))
-			engine.Preview(set.limiter, q, func(q adapter.Request, c *choice) error { // of no interest
+			set.limiter.Inside().Preview(q, func(q adapter.Request, c *choice) error { // of no interest
 				for i, rule := range rules {
 					reason, _ := rule.mismatch(q, c)
 					matches[i] = reason == ""
@@ -191,7 +191,7 @@ func BenchmarkFind(b *testing.B) {
 			b.Run(name+"/"+at, func(b *testing.B) {
 				b.ReportAllocs()
 				found := newBits(1000)
-				engine.Preview(set.limiter, q, func(r adapter.Request, c *choice) error { // of no interest
+				set.limiter.Inside().Preview(q, func(r adapter.Request, c *choice) error { // of no interest
 					for b.Loop() {
 						clear(found)
 						if _, _, err := index.find(r, c, found); err != nil || (found.next(0)+1001)%1001 != n {

@@ -13,7 +13,8 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/gate"
+	"github.com/sashlimit/sash/core/internal/keys"
 )
 
 // key is a KEY of the file.
@@ -86,7 +87,6 @@ func (k *reader) make(one *key) *key {
 	if known := k.known[one.text]; known != nil {
 		return known
 	}
-	one.Key = engine.Labelled(one.Key, one.label)
 	k.known[one.text] = one
 	return one
 }
@@ -196,7 +196,11 @@ func (k *reader) combined(kind string, parts []*key) *key {
 
 // isBad reports what is wrong with a key that was made of a value.
 func (p place) isBad(made core.Key) bool {
-	err := engine.Check(made)
+	if made.Spec() == nil {
+		p.fault(keys.ZeroKey, keys.MakeKey)
+		return true
+	}
+	err := made.Spec().Fault
 	if err != nil {
 		p.fault(reason(err))
 	}
@@ -231,7 +235,7 @@ func hashOf(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(cont
 
 // textOfKey returns what a key finds in a request, and whether it finds something.
 func textOfKey(c *choice, k *key) (text string, ok bool, err error) {
-	id, err := c.Identity(k.Key)
+	id, err := c.Identity(k.Spec())
 	switch {
 	case errors.Is(err, core.ErrNoKey):
 		return "", false, nil
@@ -269,7 +273,7 @@ func byRoute(path string) core.Key {
 // methods are those that get a quota of their own under the key route.
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}
 
-var errNoTarget = &bridge.RulesError{Err: &core.ConfigError{
+var errNoTarget = &gate.RulesError{Err: &core.ConfigError{
 	Option: "rules", Value: "request",
 	Problem: "this adapter does not report method, host and path",
 	Remedy:  "give its requests a method Target (adapter.Targeter)",

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/internal/limittext"
-	"github.com/sashlimit/sash/core/internal/plan"
 )
 
 // The words for algorithms.
@@ -40,7 +39,7 @@ func (k *reader) limits(list place, usual string) (all []limit) {
 		if !ok {
 			continue
 		}
-		name := cmp.Or(l.Name, k.prefix+engine.FormOf(l.Limit).Name)
+		name := cmp.Or(l.Name, k.prefix+l.Given().DefaultName())
 		if slices.Contains(names, name) { // given or by default
 			at := one
 			if given := one.get("name"); given.exists() {
@@ -93,7 +92,7 @@ func (k *reader) limit(p place, usual string) (l limit, ok bool) {
 
 // setUnit gives a limit its unit, and reports whether it can have it.
 func (l *limit) setUnit(at place) bool {
-	form := engine.FormOf(l.Limit)
+	form := l.Given()
 	if l.unit = form.Unit; !at.exists() {
 		return true
 	}
@@ -102,11 +101,11 @@ func (l *limit) setUnit(at place) bool {
 		at.fault("a limit of requests in flight counts requests", "remove the unit")
 	case form.Unit != "" && form.Unit != unit:
 		at.fault(fmt.Sprintf("%q counts %s already", cut(l.text), form.Unit), "remove one of the units")
-	case !plan.ValidUnit(unit):
-		at.fault(fmt.Sprintf("%q is not a unit", cut(unit)), plan.RemedyUnit)
+	case !limittext.ValidUnit(unit):
+		at.fault(fmt.Sprintf("%q is not a unit", cut(unit)), limittext.RemedyUnit)
 	default:
 		l.Limit = l.Of(unit)
-		l.unit = engine.FormOf(l.Limit).Unit
+		l.unit = l.Given().Unit
 		return true
 	}
 	return false
@@ -143,7 +142,7 @@ func nearWindow(quota, window string) string {
 
 // setAlgorithm gives a limit its own algorithm or else the usual one of the rule, and reports whether it can have it.
 func (l *limit) setAlgorithm(own place, usual string) bool {
-	form, algorithm, at := engine.FormOf(l.Limit), usual, l.at
+	form, algorithm, at := l.Given(), usual, l.at
 	if own.exists() {
 		algorithm, at = own.text(), own
 	}
@@ -151,7 +150,7 @@ func (l *limit) setAlgorithm(own place, usual string) bool {
 		at.fault(fmt.Sprintf("%q cannot be a %s: %s", cut(l.text), algorithm, reason), remedy)
 		return false
 	}
-	burst, periods := form.Refill > 0, form.Calendar.IsSet()
+	burst, periods := form.Burst > 0, form.Calendar.IsSet()
 	switch {
 	case algorithm == "":
 	case form.InFlight && own.exists():

@@ -61,7 +61,7 @@ func limit(t *testing.T, text string, opts ...rules.Option) *limited {
 }
 
 func (l *limited) ask(r *request) (core.Decision, error) {
-	d, err := l.limiter.Check(r, r)
+	d, err := l.limiter.Check(r)
 	if err == nil && d.Allowed {
 		d.Serve(func() int { return 200 })
 	}
@@ -412,7 +412,7 @@ rules:
 	var open []core.Decision
 	for range 3 {
 		r := with("GET /a", "")
-		d, err := l.limiter.Check(r, r)
+		d, err := l.limiter.Check(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -422,7 +422,7 @@ rules:
 		t.Errorf("%v", open)
 	}
 	r := with("GET /b", "")
-	other, err := l.limiter.Check(r, r)
+	other, err := l.limiter.Check(r)
 	if err != nil || !other.Allowed {
 		t.Errorf("beside what is tried out: %v, %v", other, err)
 	}
@@ -501,7 +501,7 @@ rules:
 		begin := func(path, user string, allowed bool) core.Decision {
 			t.Helper()
 			r := with("GET "+path, "user="+user)
-			d, err := l.limiter.Check(r, r)
+			d, err := l.limiter.Check(r)
 			if err != nil || d.Allowed != allowed {
 				t.Errorf("%s of %s: %v, %v; want allowed=%v", path, user, d, err, allowed)
 			}

@@ -503,7 +503,7 @@ rules:
 // alone is a store that cannot decide over several logs.
 type alone struct{ core.Store }
 
-func (alone) Validate(plans ...*store.Plan) error { return store.OneLog(plans) }
+func (alone) Validate(limits ...*store.Limit) error { return store.OneLog(limits) }
 
 func TestStoreOfOneLog(t *testing.T) {
 	store := rules.WithOptions(core.WithStore(alone{core.NewMemoryStore()}))

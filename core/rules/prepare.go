@@ -4,28 +4,24 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/internal/bridge"
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/gate"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
-	"github.com/sashlimit/sash/core/internal/plan"
 )
 
 // prepare makes the rules of a document ready for a limiter.
-func (k *reader) prepare(doc *document, l *core.Limiter) {
-	var rules []toAsk
-	var parts []*part
+func (k *reader) prepare(doc *document, e *engine.Engine) {
 	for _, r := range doc.rules {
 		names := make(map[string]string)
 		for _, part := range r.parts() {
-			if len(part.limits) > 0 {
-				rules, parts = append(rules, k.toAsk(doc.domain, r, part, names)), append(parts, part)
+			if len(part.limits) == 0 {
+				continue
 			}
-		}
-	}
-	prepared, faults := engine.Prepare(l, rules)
-	for i, part := range parts {
-		if part.prepared = prepared[i]; faults[i] != nil {
-			part.at.get("limits").asName().fault(reason(faults[i]))
+			part.prepared = k.toAsk(doc.domain, r, part, names)
+			if err := e.Prepare(part.prepared); err != nil {
+				part.at.get("limits").asName().fault(reason(err))
+			}
 		}
 	}
 }
@@ -50,7 +46,7 @@ func (p *part) label() string {
 
 // toAsk returns the limits of a rule or a descriptor. names has which label has a limit of a default name: two that may
 // hold at once need different ones.
-func (k *reader) toAsk(domain string, r *rule, part *part, names map[string]string) toAsk {
+func (k *reader) toAsk(domain string, r *rule, part *part, names map[string]string) *engine.Rule {
 	own, label := r.key, part.label()
 	switch len(part.above) {
 	case 0:
@@ -59,17 +55,21 @@ func (k *reader) toAsk(domain string, r *rule, part *part, names map[string]stri
 	default:
 		own = k.combined("join", part.above)
 	}
-	one := toAsk{
+	one := &engine.Rule{
 		Policy: r.name, Name: domain + "." + r.name, Label: label, Prefix: r.name + "-",
-		Shadow: part.shadow, Failure: r.failure, Detail: r.message,
+		Shadow: part.shadow, Detail: r.message, Key: keys.Global(),
 	}
 	if own != nil {
-		one.Key = own.Key
+		one.Key = own.Spec()
 	}
 	for _, l := range part.limits {
-		one.Limits = append(one.Limits, l.Limit)
+		given := l.Given()
+		if l.key != nil {
+			given.Key, given.Label = l.key.Spec(), l.key.label
+		}
+		one.Limits = append(one.Limits, given)
 		if l.Name == "" {
-			name := engine.FormOf(l.Limit).Name
+			name := given.DefaultName()
 			if other, taken := names[name]; taken && other != label {
 				one.Prefix = r.name + "-" + strings.TrimPrefix(label, "d.") + "-"
 			} else {
@@ -78,7 +78,7 @@ func (k *reader) toAsk(domain string, r *rule, part *part, names map[string]stri
 		}
 	}
 	for _, l := range part.limits {
-		if l.Name == "" && !limittext.ValidName(one.Prefix+engine.FormOf(l.Limit).Name) {
+		if l.Name == "" && !limittext.ValidName(one.Prefix+l.Given().DefaultName()) {
 			l.at.fault(fmt.Sprintf("the default name of the limit %q is too long", cut(l.text)),
 				"give it one: {limit: "+l.text+", name: NAME}")
 		}
@@ -86,14 +86,4 @@ func (k *reader) toAsk(domain string, r *rule, part *part, names map[string]stri
 	return one
 }
 
-type (
-	choice   = bridge.Choice[core.Key]
-	prepared = *plan.Part
-	toAsk    = bridge.Rule[core.Key, core.Limit, core.Failure]
-	names    = func(*choice) (bool, error) // reports whether a list names the client of a request
-)
-
-// engine is what package core does for this package.
-var engine = bridge.Core.(*bridge.Rules[ //nolint:forcetypeassert // core sets it
-	*core.Limiter, core.Option, core.Key, core.Limit, core.Failure, core.Decision,
-])
+type choice = gate.Choice

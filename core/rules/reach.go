@@ -2,9 +2,8 @@ package rules
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
+	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -86,44 +85,21 @@ func (doc *document) notJoined(err error) {
 	}
 }
 
-// maxSteps bounds the search for rules that apply together.
-const maxSteps = 1_000_000
-
-// tooMany reports rules that may apply to one request and have more limits together than are decided at once. What the
-// search does not find, because there are too many rules, is an error of that request.
+// tooMany reports rules that have more limits together than are decided at once: a rule more than a policy may have,
+// and a file of which all rules may apply to one request more than a request may be asked about.
 func (doc *document) tooMany() {
+	sum := 0
 	for _, r := range doc.rules {
-		if n := r.most(limits); n > store.MaxLimits {
+		n := r.most(limits)
+		if n > engine.MostLimits {
 			r.at.asFirst().fault(fmt.Sprintf("%d limits of this rule may apply to one request", n),
-				fmt.Sprintf("write at most %d that apply together", store.MaxLimits))
+				fmt.Sprintf("write at most %d that apply together", engine.MostLimits))
+			return
+		}
+		if sum += n; doc.all && sum > store.MostTakes {
+			r.at.asFirst().fault(fmt.Sprintf("with this one, the rules have %d limits that may apply to one request", sum),
+				fmt.Sprintf("write at most %d with apply: all, or write apply: first", store.MostTakes))
 			return
 		}
 	}
-	if !doc.all {
-		return
-	}
-	steps := 0
-	var search func(names []string, together []*rule, sum, from int) bool
-	search = func(names []string, together []*rule, sum, from int) bool {
-		if sum > store.MaxLimits {
-			together[len(together)-1].at.asFirst().fault(
-				fmt.Sprintf("a request may match %s, which have %d limits together",
-					cut(strings.Join(names, ", ")), sum),
-				fmt.Sprintf("narrow their matches or drop limits: at most %d are decided together", store.MaxLimits))
-			return true
-		}
-		for i := from; i < len(doc.rules) && steps < maxSteps; i++ {
-			r := doc.rules[i]
-			steps++
-			if r.most(limits) > 0 && !slices.ContainsFunc(together, r.excludes) &&
-				search(append(slices.Clip(names), r.name), append(slices.Clip(together), r), sum+r.most(limits), i+1) {
-				return true
-			}
-		}
-		return false
-	}
-	search(nil, nil, 0, 0)
 }
-
-// excludes reports whether no request matches both rules.
-func (r *rule) excludes(other *rule) bool { return !r.match.meets(&other.match) }

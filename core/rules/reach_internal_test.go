@@ -63,15 +63,15 @@ func TestMostOfDescriptors(t *testing.T) {
 					q.values[name] = fmt.Sprint(value)
 				}
 			}
-			engine.Preview(set.limiter, q, func(_ adapter.Request, c *choice) error { // of no interest
+			set.limiter.Inside().Preview(q, func(_ adapter.Request, c *choice) error { // of no interest
 				if err := rule.apply(nil, c); err != nil {
 					return err
 				}
 				sum := 0
-				for _, p := range c.Rules() {
-					sum += len(rule.limitsOf(p))
+				for _, p := range c.Applied() {
+					sum += len(rule.limitsOf(p.Rule))
 				}
-				most, mostParts = max(most, sum), max(mostParts, len(c.Rules()))
+				most, mostParts = max(most, sum), max(mostParts, len(c.Applied()))
 				return nil
 			})
 		}

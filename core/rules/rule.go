@@ -10,7 +10,10 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/internal/clientip"
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // rule is a rule of the file.
@@ -22,11 +25,10 @@ type rule struct {
 	cost        int
 	costs       []unitCost
 	countDenied bool // denials are recorded
-	failure     core.Failure
 	message     string
 	key         *key
-	allow       names
-	deny        names
+	allow       *keys.List // or nil
+	deny        *keys.List // or nil
 }
 
 // part is what may have limits: a rule, or one of its descriptors.
@@ -38,7 +40,7 @@ type part struct {
 	limits    []limit
 	below     []*group // descriptors
 
-	prepared prepared // of limits
+	prepared *engine.Rule // of limits
 }
 
 // group is the descriptors of one key.
@@ -53,6 +55,8 @@ type document struct {
 	domain string
 	all    bool // every rule that matches applies, and not only the first
 	rules  []*rule
+
+	failure core.Failure
 }
 
 // reader reads a file. Equal keys are one core.Key, so that a request reads each once.
@@ -73,7 +77,10 @@ const longestName = 48
 func (k *reader) document(p place) *document {
 	domain := p.get("domain")
 	domain.checkName()
-	doc := &document{domain: cmp.Or(domain.text(), "default"), all: p.get("apply").text() == "all"}
+	doc := &document{
+		domain: cmp.Or(domain.text(), "default"), all: p.get("apply").text() == "all",
+		failure: failures[p.get("failure").text()],
+	}
 	lines := make(map[string]int) // of the names
 	for _, one := range p.get("rules").items() {
 		r := k.rule(one)
@@ -110,7 +117,7 @@ func (k *reader) rule(p place) *rule {
 	r := &rule{
 		part: part{at: p, unlimited: p.get("unlimited").isTrue(), shadow: p.get("shadow").isTrue()},
 		name: p.get("name").text(), cost: 1, countDenied: p.get("count_denied").isTrue(),
-		message: p.get("message").text(), match: k.match(p.get("match")), failure: failures[p.get("failure").text()],
+		message: p.get("message").text(), match: k.match(p.get("match")),
 	}
 	k.prefix, k.route = r.name+"-", r.match.route
 	p.get("name").checkName()
@@ -159,18 +166,14 @@ func (p place) exactlyOne(names ...string) {
 func (r *rule) checkCounters() {
 	if !slices.ContainsFunc(r.parts(), func(p *part) bool {
 		return slices.ContainsFunc(p.limits, func(l limit) bool {
-			form := engine.FormOf(l.Limit)
-			return !form.KeepsEntries()
+			g := l.Given()
+			return g.Algorithm != store.SlidingLog || g.Calendar.IsSet()
 		})
 	}) {
 		return
 	}
 	if at := r.at.get("count_denied"); r.countDenied {
 		at.fault("only limits of the algorithm "+slidingLog+" can count denials", "remove it, or choose that algorithm")
-	}
-	if at := r.at.get("failure"); at.text() == "local" {
-		at.fault("only admissions by limits of the algorithm "+slidingLog+" can be replayed to the store",
-			"choose open or closed, or leave the field out to enforce the limits without a replay")
 	}
 }
 
@@ -271,7 +274,7 @@ func (p place) checkValue(key *key) {
 const emptyValue = "the value is empty, but no key has an empty value"
 
 // list reads allow or deny.
-func (k *reader) list(r *rule, p place) names {
+func (k *reader) list(r *rule, p place) *keys.List {
 	values, own := p, r.key
 	if at := p.get("key"); at.exists() {
 		values, own = p.get("values"), k.key(at)
@@ -283,7 +286,7 @@ func (k *reader) list(r *rule, p place) names {
 	}
 	var entries []string
 	for _, one := range values.items() {
-		switch _, err := engine.NewList(own.Key, []string{one.Value}); {
+		switch _, err := keys.NewList("list", own.Spec(), []string{one.Value}, true); {
 		case err != nil:
 			one.fault(reason(err))
 		case slices.Contains(entries, one.Value):
@@ -292,6 +295,6 @@ func (k *reader) list(r *rule, p place) names {
 			entries = append(entries, one.Value)
 		}
 	}
-	made, _ := engine.NewList(own.Key, entries) // of entries that are right, if there are any
+	made, _ := keys.NewList("list", own.Spec(), entries, true) // of entries that are right, if there are any
 	return made
 }

@@ -42,8 +42,8 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/bridge"
-	"github.com/sashlimit/sash/core/internal/plan"
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/gate"
 )
 
 // Set is the rules of a file. It is safe for concurrent use.
@@ -52,6 +52,7 @@ type Set struct {
 	name    string // of the file in errors
 	options options
 	limiter *core.Limiter
+	failure core.Failure
 	active  atomic.Pointer[state]
 
 	mu   sync.Mutex // guards loading
@@ -92,10 +93,10 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 		o(&s.options)
 	}
 	var err error
-	if s.limiter, err = engine.NewLimiter("rules", s.choose, s.options.core); err != nil {
-		s.limiter, _ = engine.NewLimiter("rules", s.choose, nil) // the file is checked all the same
+	if s.limiter, err = s.newLimiter(failureOf(content), s.options.core...); err != nil {
+		s.limiter, _ = s.newLimiter(core.FailLocal) // the file is checked all the same
 	}
-	engine.InForce(s.limiter, s.named)
+	s.limiter.Inside().SetRules(s.inForce)
 	made, mistakes := s.read(content)
 	if err := errors.Join(append(s.options.faults, err, mistakes)...); err != nil {
 		return nil, err
@@ -103,6 +104,36 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 	s.active.Store(made)
 	s.last = made.hash
 	return s, nil
+}
+
+// newLimiter makes the limiter of the set. The options of the program come after those of the file.
+func (s *Set) newLimiter(f core.Failure, opts ...core.Option) (*core.Limiter, error) {
+	if f != core.FailLocal { // which is the default, and an error if it is asked for where it cannot be
+		s.failure = f
+		opts = append([]core.Option{core.WithFailure(f)}, opts...)
+	}
+	return core.New(policy{s.choose}, core.Global(), opts...)
+}
+
+// policy has a limiter ask the rules.
+type policy struct {
+	choose func(adapter.Request, *choice) error
+}
+
+// Written implements [core.Policy].
+func (p policy) Written() (gate.Written, error) {
+	return gate.Written{Name: "rules", Rules: p.choose}, nil
+}
+
+// failureOf returns the failure policy of a file, which may be faulty.
+func failureOf(content []byte) core.Failure {
+	var top struct {
+		Failure string `yaml:"failure"`
+	}
+	if yaml.Load(content, &top) != nil {
+		return core.FailLocal
+	}
+	return failures[top.Failure]
 }
 
 // read makes the rules of a file ready for the limiter. A panic, such as one of the parser, is a mistake of the file,
@@ -129,9 +160,14 @@ func (s *Set) read(content []byte) (made *state, err error) {
 	doc := k.document(top.child("", nil, &root))
 	doc.unreachable()
 	doc.tooMany()
-	doc.notJoined(engine.Joins(s.limiter))
+	e := s.limiter.Inside().Engine()
+	doc.notJoined(e.Joins())
+	if doc.failure != s.failure {
+		top.child("", nil, &root).get("failure").asFirst().fault("the failure policy cannot change while the program runs",
+			"restart the program, or keep "+s.failure.String())
+	}
 	if len(f.all) == 0 { // else limits may be missing
-		k.prepare(doc, s.limiter)
+		k.prepare(doc, e)
 	}
 	if err := f.err(); err != nil {
 		return nil, err
@@ -175,7 +211,7 @@ func (s *Set) String() string {
 // Limiter returns a limiter that applies the rules in force, for adapters. The options are WithDeny and WithError of
 // the adapter, and [core.WithHeaders]. All limiters of a set share their state.
 func (s *Set) Limiter(opts ...core.Option) (*core.Limiter, error) {
-	return engine.Answering(s.limiter, opts)
+	return s.limiter.Inside().Answering(opts)
 }
 
 // Close replays what was admitted while the store did not answer; see [core.Limiter.Close].
@@ -199,12 +235,12 @@ func (s *Set) Close() error { return s.limiter.Close() }
 // What other rules count for the same key stays as it is. Overrides are kept when the file is loaded again, as they are
 // named by domain, rule and key. A rule in shadow has nothing to override, which is an error.
 func (s *Set) Override(ctx context.Context, rule, key string, o core.Override) error {
-	return overrides.Override(ctx, s.limiter, rule, key, o)
+	return s.limiter.Inside().OverrideNamed(ctx, rule, key, o)
 }
 
 // RemoveOverride ends the override of a key, named as for [Set.Override].
 func (s *Set) RemoveOverride(ctx context.Context, rule, key string) error {
-	return overrides.RemoveOverride(ctx, s.limiter, rule, key)
+	return s.limiter.Inside().RemoveOverrideNamed(ctx, rule, key)
 }
 
 // RemoveOverrideByID ends the override with the ID of a [core.KeyOverride], as [core.Limiter.RemoveOverrideByID] does.
@@ -218,18 +254,12 @@ func (s *Set) Overrides(ctx context.Context) ([]core.KeyOverride, error) {
 	return s.limiter.Overrides(ctx)
 }
 
-//nolint:forcetypeassert // core sets it
-var overrides = bridge.Limiters.(*bridge.Functions[*core.Limiter, core.Decision, core.Override])
-
-// named returns the rules in force.
-func (s *Set) named() []plan.Named {
-	rules := s.active.Load().rules
-	all := make([]plan.Named, len(rules))
-	for i, r := range rules {
-		all[i].Name = r.name
+// inForce returns the rules in force.
+func (s *Set) inForce() (all []*engine.Rule) {
+	for _, r := range s.active.Load().rules {
 		for _, of := range r.parts() {
 			if of.prepared != nil {
-				all[i].Plans = append(all[i].Plans, of.prepared.Single)
+				all = append(all, of.prepared)
 			}
 		}
 	}
@@ -250,15 +280,15 @@ func (s *Set) choose(r adapter.Request, c *choice) error {
 			return err
 		}
 	}
-	setCost(r, c)
 	return nil
 }
 
-// setCost sets the cost of a request that has its own.
-func setCost(r adapter.Request, c *choice) {
-	if own, ok := r.(interface{ Cost() int }); ok && own.Cost() > 0 {
-		c.Cost = own.Cost()
+// costOf returns how many requests a request costs: that of the rule, unless the request has its own.
+func (r *rule) costOf(req adapter.Request) int {
+	if own, ok := req.(interface{ Cost() int }); ok && own.Cost() > 0 {
+		return own.Cost()
 	}
+	return r.cost
 }
 
 // find sets found to the rules that apply to a request: all that match it, or the first one for each reading of its
@@ -296,7 +326,7 @@ func (r *rule) apply(req adapter.Request, c *choice) error {
 
 func (r *rule) ask(req adapter.Request, c *choice) error {
 	if r.deny != nil {
-		named, err := r.deny(c)
+		named, err := c.Names(r.deny)
 		if err != nil {
 			return err
 		}
@@ -305,35 +335,42 @@ func (r *rule) ask(req adapter.Request, c *choice) error {
 		}
 	}
 	if r.allow != nil {
-		if named, err := r.allow(c); err != nil || named {
+		if named, err := c.Names(r.allow); err != nil || named {
 			c.Listed = c.Listed || named
 			return err
 		}
 	}
-	unknown, before := r.addCosts(req, nil), len(c.Rules())
+	units, unknown := r.unitCosts(req)
+	leaf := leaf{c, r.costOf(req), units, unknown}
 	decided, err := r.prepared != nil, unknown
 	switch {
 	case !decided:
-		decided, err = descend(r.below, c, unknown)
+		decided, err = leaf.descend(r.below)
 	case err == nil:
-		c.Add(r.prepared)
+		leaf.add(r.prepared)
 	}
-	switch {
-	case decided && !r.shadow:
-		c.Cost, c.CountDenied = max(c.Cost, r.cost), c.CountDenied || r.countDenied
-		r.addCosts(req, &c.Costs) //nolint:errcheck // err has it where it matters
-	case len(c.Rules()) > before: // in shadow, which must not change what others ask
-		c.Tried = max(c.Tried, r.cost)
-		r.addCosts(req, &c.TriedCosts) //nolint:errcheck // as above
+	if decided && !r.shadow {
+		c.CountDenied = c.CountDenied || r.countDenied
 	}
 	return err
 }
 
+// leaf adds what a rule asks of a request.
+type leaf struct {
+	*choice
+
+	cost    int // requests
+	units   []gate.UnitCost
+	unknown error // why units is not complete, or nil
+}
+
+func (l *leaf) add(r *engine.Rule) { l.Add(r, l.cost, l.units) }
+
 // descend adds the limits of the deepest descriptors that match a request. It reports whether there are any, or one
-// that is unlimited. Where there are limits, it returns unknown, which is why their costs are not known, or nil.
-func descend(groups []*group, c *choice, unknown error) (decided bool, err error) {
+// that is unlimited. Where there are limits, it returns why their costs are not known, or nil.
+func (l *leaf) descend(groups []*group) (decided bool, err error) {
 	for _, g := range groups {
-		text, ok, err := textOfKey(c, g.key)
+		text, ok, err := textOfKey(l.choice, g.key)
 		if err != nil {
 			return decided, err
 		}
@@ -344,19 +381,19 @@ func descend(groups []*group, c *choice, unknown error) (decided bool, err error
 		if d == nil {
 			continue
 		}
-		below, err := descend(d.below, c, unknown)
+		below, err := l.descend(d.below)
 		if err != nil {
 			return decided, err
 		}
 		switch {
 		case d.prepared != nil && (!below || d.shadow):
 			switch {
-			case unknown == nil:
-				c.Add(d.prepared)
+			case l.unknown == nil:
+				l.add(d.prepared)
 			case d.shadow:
-				c.Fail(d.prepared.Rule.Policy, unknown)
+				l.Fail(d.prepared.Policy, l.unknown)
 			default:
-				return decided, unknown
+				return decided, l.unknown
 			}
 			decided = decided || !d.shadow || below
 		case below || d.unlimited:

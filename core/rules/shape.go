@@ -219,6 +219,8 @@ func (c *checker) checkFields(p place, s *shape, depth int) {
 			remedy := "fields are " + strings.Join(names, ", ")
 			if near := nearest(f.name.Value, names); near != "" {
 				remedy = fmt.Sprintf("did you mean %q?", near)
+			} else if s != fileShape() && fileShape().property(f.name.Value) != nil {
+				remedy = "write it at the top of the file: it is the same for all rules"
 			}
 			p.faults.add(f.name, join(p.field, cut(f.name.Value)), "this field is unknown", remedy)
 		default:

@@ -78,7 +78,7 @@ func TestUnits(t *testing.T) {
 	} {
 		r := request(step.path, step.user, step.tokens)
 		e := set.Explain(r)
-		d, err := l.Check(r, r)
+		d, err := l.Check(r)
 		var used []string
 		for _, s := range d.Limits() {
 			used = append(used, fmt.Sprint(s.Quota-s.Remaining, " ", s.Unit))
@@ -106,7 +106,7 @@ func TestUnits(t *testing.T) {
 	}
 	for _, tokens := range []any{nil, "many", -1, 1.5} {
 		r := request("/chat", "eve", tokens)
-		if d, err := l.Check(r, r); err == nil || d.Allowed ||
+		if d, err := l.Check(r); err == nil || d.Allowed ||
 			core.ProblemOf(err).Status != http.StatusInternalServerError {
 			t.Errorf("%v tokens: %v, %v; want an error", tokens, d, err)
 		}
@@ -168,7 +168,7 @@ func TestCountDenied(t *testing.T) {
 	}
 	for i, used := range []int{0, 2, 3} {
 		r := requestFor(1)
-		d, err := l.Check(r, r)
+		d, err := l.Check(r)
 		if err != nil || d.Allowed != (i == 0) || d.Limits()[0].Used != used {
 			t.Errorf("%v, %v; want %d used before", d, err, used)
 		}

@@ -71,7 +71,7 @@ func (s *Set) reload(ctx context.Context, asked bool) error {
 		slog.Default().InfoContext(ctx, "sash: the rules of a file are in force",
 			"file", s.name, "rules", len(made.rules), "hash", made.hash)
 	}
-	engine.Reloaded(ctx, s.limiter, err) // without the lock, since an observer may call Reload
+	s.limiter.Inside().Reloaded(ctx, err) // without the lock, since an observer may call Reload
 	return err
 }
 

@@ -4,58 +4,34 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"strings"
 )
 
 // Types that may be logged by accident print no identities, whatever the verb: fmt would print a Key field by field,
-// also under a secret. Key.String and Identity.Label return the identity.
+// also under a secret. fmt finds Format of a Key in a struct, but not behind a pointer for a verb that is none of
+// pointers, so types that hold a Key have one as well. Key.String and Identity.Label return the identity.
 
-// String describes the take in one line, without the identity.
-func (t Take) String() string { return line("Take", t.LogValue()) }
-
-// Format implements [fmt.Formatter]: every verb prints String.
-func (t Take) Format(f fmt.State, verb rune) { format(f, verb, t.String()) }
-
-// LogValue implements [slog.LogValuer] with the attributes that String prints.
-func (t Take) LogValue() slog.Value {
-	attrs := t.Key.attrs()
-	if t.Plan != nil {
-		attrs = append(attrs, slog.Any("limits", t.Plan.Limits))
-	}
-	return slog.GroupValue(append(attrs, slog.Int("cost", t.Cost), slog.Int("mode", int(t.Mode)))...)
+// Format implements [fmt.Formatter]: every verb prints the take without the identity.
+func (t Take) Format(f fmt.State, verb rune) {
+	format(f, verb, t.Key.line("Take", slog.Int("cost", t.Cost), slog.String("mode", t.Mode.String())))
 }
 
-// String describes the settlement in one line, without the identity.
-func (s Settlement) String() string { return line("Settlement", s.LogValue()) }
-
-// Format implements [fmt.Formatter]: every verb prints String.
-func (s Settlement) Format(f fmt.State, verb rune) { format(f, verb, s.String()) }
-
-// LogValue implements [slog.LogValuer] with the attributes that String prints.
-func (s Settlement) LogValue() slog.Value {
-	return slog.GroupValue(append(s.Key.attrs(), slog.Int("cost", s.Cost))...)
+// Format implements [fmt.Formatter]: every verb prints the settlement without the identity.
+func (s Settlement) Format(f fmt.State, verb rune) {
+	format(f, verb, s.Key.line("Settlement", slog.Int("was", s.Was), slog.Int("cost", s.Cost)))
 }
 
-// String describes the request in one line, without the identity.
-func (m MergeRequest) String() string { return line("MergeRequest", m.LogValue()) }
-
-// Format implements [fmt.Formatter]: every verb prints String.
-func (m MergeRequest) Format(f fmt.State, verb rune) { format(f, verb, m.String()) }
-
-// LogValue implements [slog.LogValuer] with the attributes that String prints.
-func (m MergeRequest) LogValue() slog.Value {
-	return slog.GroupValue(append(m.Key.attrs(), slog.Int("entries", len(m.Entries)), slog.Duration("keep", m.Keep))...)
+// Format implements [fmt.Formatter]: every verb prints the number of permits without the identity.
+func (r Renewal) Format(f fmt.State, verb rune) {
+	format(f, verb, r.Key.line("Renewal", slog.Int("permits", len(r.IDs))))
 }
 
-// Format implements [fmt.Formatter]. The verbs %v, %s, %q and %x without a flag print String, which is the log's name
-// in a store; all others, %+v and %#v among them, print the key's policy and kind, but not the identity.
-func (k Key) Format(f fmt.State, verb rune) {
-	if strings.ContainsRune("vsqxX", verb) && !f.Flag('+') && !f.Flag('#') {
-		fmt.Fprintf(f, fmt.FormatString(f, verb), k.String())
-		return
-	}
-	format(f, verb, line("Key", k.LogValue()))
+// Format implements [fmt.Formatter]: every verb prints the number of entries without the identity.
+func (m MergeRequest) Format(f fmt.State, verb rune) {
+	format(f, verb, m.Key.line("MergeRequest", slog.Int("entries", len(m.Entries))))
 }
+
+// Format implements [fmt.Formatter]: every verb prints the key's policy and kind, but not the identity.
+func (k Key) Format(f fmt.State, verb rune) { format(f, verb, k.line("Key")) }
 
 // LogValue implements [slog.LogValuer] with the key's policy and kind.
 func (k Key) LogValue() slog.Value { return slog.GroupValue(k.attrs()...) }
@@ -64,7 +40,7 @@ func (k Key) LogValue() slog.Value { return slog.GroupValue(k.attrs()...) }
 func (k Key) MarshalJSON() ([]byte, error) {
 	policy := ""
 	if k.Namespace != nil {
-		policy = k.Namespace.name
+		policy = k.Namespace.policy
 	}
 	return json.Marshal(map[string]string{"policy": policy, "kind": k.Kind})
 }
@@ -72,13 +48,15 @@ func (k Key) MarshalJSON() ([]byte, error) {
 func (k *Key) attrs() []slog.Attr {
 	attrs := make([]slog.Attr, 0, 5)
 	if k.Namespace != nil {
-		attrs = append(attrs, slog.String("policy", k.Namespace.name))
+		attrs = append(attrs, slog.String("policy", k.Namespace.policy))
 	}
 	return append(attrs, slog.String("kind", k.Kind))
 }
 
-// line is a name and a group of attributes as text: Name[key=value key=value].
-func line(name string, group slog.Value) string { return name + group.String() }
+// line is a name, and the attributes of the key and more as text: Name[key=value key=value].
+func (k *Key) line(name string, more ...slog.Attr) string {
+	return name + slog.GroupValue(append(k.attrs(), more...)...).String()
+}
 
 // format writes text for any verb; %q quotes it, and width and precision hold as for %s.
 func format(f fmt.State, verb rune, text string) {

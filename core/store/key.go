@@ -25,7 +25,7 @@ type Key struct {
 // NewKey returns the key of a text under a policy, for tests of stores. Two of them with equal policy and text name
 // the same log.
 func NewKey(policy, text string) Key {
-	return Key{Namespace: NewNamespace(policy, nil), Identity: Identity{Kind: "by", Text: text}}
+	return Key{Namespace: NewNamespace(policy, "own", nil), Identity: Identity{Kind: "by", Text: text}}
 }
 
 // Validate returns an error for the zero Key, which names no log.
@@ -35,6 +35,12 @@ func (k *Key) Validate() error {
 			"use store.NewKey, or the key of a limiter's Take")
 	}
 	return nil
+}
+
+// Equal reports whether two keys have the same text.
+func (k *Key) Equal(other *Key) bool {
+	a, b := k.Namespace, other.Namespace
+	return k.Identity == other.Identity && (a == b || a.name == b.name)
 }
 
 // Identity is whose log it is: an address, or a text within a kind and a scope.
@@ -76,22 +82,28 @@ func (id *Identity) AppendTuple(b []byte) []byte {
 	return b
 }
 
-// Namespace is what the keys of one policy have in common.
+// Namespace is what the keys of one role under a policy have in common.
 type Namespace struct {
-	name    string
-	secret  []byte
-	hash    uint64 // of the name
-	recent  atomic.Pointer[digest]
-	classes [8]atomic.Pointer[class] // by kind and scope
+	policy string
+	name   string // policy and part
+	secret []byte
+	hash   uint64 // of the name
+	recent atomic.Pointer[digest]
 }
 
-// NewNamespace returns the namespace of a policy. With a secret, keys show no identity, not even an address.
-func NewNamespace(policy string, secret []byte) *Namespace {
-	return &Namespace{name: policy, secret: secret, hash: maphash.String(seed, policy)}
+// NewNamespace returns the namespace of keys of a policy: of its own key, or of one that its label tells from others.
+// The part is such as "own" or "by.organisation", of [a-z0-9._-]. With a secret, keys show no identity, not even an
+// address.
+func NewNamespace(policy, part string, secret []byte) *Namespace {
+	name := policy + ":" + part
+	return &Namespace{policy: policy, name: name, secret: secret, hash: maphash.String(seed, name)}
 }
 
 // Policy returns the policy's name.
-func (n *Namespace) Policy() string { return n.name }
+func (n *Namespace) Policy() string { return n.policy }
+
+// Name returns what the texts of its keys begin with, before a dot and the kind of the identity.
+func (n *Namespace) Name() string { return n.name }
 
 // seed is this process's own, so that nobody can choose keys whose hashes are equal.
 var seed = maphash.MakeSeed()
@@ -106,14 +118,13 @@ func (k *Key) Hash() uint64 {
 	return k.Namespace.hash ^ maphash.String(seed, k.Text)
 }
 
-// keyVersion changes with the meaning of what stores keep under a key.
-const keyVersion = "1"
-
-// String is the key as text: at most 110 characters out of [a-z0-9:._-], so that it needs no quoting anywhere and
-// cannot choose a slot of a cluster. It is
+// String is the key as text, out of [a-z0-9:._~-], so that it needs no quoting anywhere. It is
 //
-//	1:<policy>:ip:203.0.113.9
-//	1:<policy>:by:3f4b...        (32 hexadecimal digits)
+//	<policy>:own.ip:203.0.113.9
+//	<policy>:by.organisation.jwt:3f4b...        (32 hexadecimal digits)
+//
+// A store keeps the logs of a key under names that begin with this text, and so on one server; what follows is
+// [Limit.Log].
 //
 // An address stays readable unless the policy has a secret (core.WithSecret); every other identity is hashed (128 bits
 // of SHA-256, or of HMAC-SHA-256 with a secret), so that no token, e-mail address or header of 8 KB lands in a
@@ -125,20 +136,19 @@ func (k *Key) AppendTo(b []byte) []byte {
 	if k.Namespace == nil {
 		return b
 	}
-	b = append(b, keyVersion+":"...)
 	b = append(b, k.Namespace.name...)
-	b = append(b, ':')
+	b = append(b, '.')
 	b = append(b, k.Kind...)
 	b = append(b, ':')
 	if k.Addr.IsValid() && k.Namespace.secret == nil {
 		return appendAddr(b, k.Addr, k.Bits)
 	}
-	if last := k.Namespace.recent.Load(); last != nil && last.key.Equal(k) {
+	if last := k.Namespace.recent.Load(); last != nil && last.of == k.Identity {
 		return append(b, last.text[:]...)
 	}
 	b = k.appendDigest(b)
-	if len(k.Text)+len(k.Scope) <= longestText && rand.Uint32()%rememberDigest == 0 {
-		next := &digest{key: k.Stored(false)}
+	if len(k.Text)+len(k.Scope) <= longestRemembered && rand.Uint32()%rememberDigest == 0 {
+		next := &digest{of: k.Identity.Clone()}
 		copy(next.text[:], b[len(b)-len(next.text):])
 		k.Namespace.recent.Store(next)
 	}
@@ -148,13 +158,14 @@ func (k *Key) AppendTo(b []byte) []byte {
 // digest is what an identity is hashed to. The latest is remembered, which saves a client that is busy with one key a
 // twelfth of its time. Only one in rememberDigest of those not known is, so that keys which differ hardly pay for it.
 type digest struct {
-	key  StoredKey
+	of   Identity
 	text [2 * digestLength]byte
 }
 
 const (
-	digestLength   = 16
-	rememberDigest = 64
+	digestLength      = 16
+	rememberDigest    = 64
+	longestRemembered = 64 // bytes
 )
 
 func (k *Key) appendDigest(b []byte) []byte {

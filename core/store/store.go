@@ -2,16 +2,16 @@
 // choose. Package core has the limiters; [core.MemoryStore] and those of package redisstore are stores. Most programs
 // need neither this package nor its names.
 //
-// A log lists the admitted takes of one key, oldest first: entries with an instant, a cost and an id. A store holds a
-// log for each [Key], named by [Key.String], and decides about takes in one atomic step each, on one clock for all that
-// share a log, in microseconds or finer. It is safe for concurrent use. Package coretest holds the tests that every
-// store passes; the examples of this package are whole stores.
+// A log is what one key was admitted in one window: entries with an instant, a cost and an id, oldest first. A limit is
+// a quota on a log. A request is a list of takes, mostly one: each asks one log for some units, and all of them are
+// recorded, or none. A store decides about a request in one atomic step, on one clock for all that share a log, in
+// microseconds or finer. It is safe for concurrent use. Package coretest holds the tests that every store passes; the
+// example of this package is a whole store.
 //
 // [core.MemoryStore]: https://pkg.go.dev/github.com/sashlimit/sash/core#MemoryStore
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,142 +19,88 @@ import (
 	"time"
 )
 
-// Store keeps logs and decides about takes. What not every store can do is an interface of its own: [Settler],
-// [Lister], [Merger], [Renewer], [Overrider] and [Leaser]. A limiter whose options need one of them cannot be made on a
-// store without it.
+// Store keeps logs and decides about requests. What not every store can do is an interface of its own: [Settler],
+// [Lister], [Merger], [Renewer] and [Overrider]. A limiter whose options need one of them cannot be made on a store
+// without it. [Pinger] is for all limiters, and none needs it.
 //
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
 // that the store could not answer; a [ConfigError], that it never will.
 type Store interface {
 	// Validate reports what the store cannot serve: mistakes made when it was constructed, all of them joined, and
-	// plans of one decision, one for each of its logs, that it cannot decide: because limits are too large for it,
-	// because it lacks their algorithm, or because there are several logs. It does no I/O. A limiter calls it when it
-	// is made, without plans if requests choose the limits, and once for each new set of limits that a request chooses.
-	// [OneLog] and [SlidingLogs] do this for stores with fewer abilities.
-	Validate(plans ...*Plan) error
+	// limits of one request that it cannot decide together, because they are too large for it, because it lacks their
+	// algorithm, or because there are several. It does no I/O. A limiter calls it when it is made, without limits if
+	// requests choose them, and once for each new set of limits that a request chooses. [OneLog] and [SlidingLogs] do
+	// this for stores with fewer abilities.
+	Validate(limits ...*Limit) error
 
-	// Take decides about one request and records it as its Mode says. A request draws from one log, or from several:
-	// then its takes are of different keys and have the same ID and Mode, each has a Cost of its own, and all of them
-	// are recorded, or none. Take fills in answers[i], which is zero, about takes[i]: Allowed is whether that log has
-	// room for that Cost, and the request is admitted if all have. A denial is no error. Takes that [ValidateTakes]
-	// refuses are.
+	// Take decides about one request and records it as its [Mode] says. Takes of one key follow each other. Take fills
+	// in answers[i], which is zero, about takes[i]; the request is admitted if all logs have room. A denial is no
+	// error. Takes that [ValidateTakes] refuses are.
 	//
-	// The slices belong to the caller. When Take has returned, the store does not touch them.
+	// The slices belong to the caller. When Take has returned, the store does not touch them. A store that goes on
+	// with a call after it has returned, because its context has ended, returns a [LeftError].
 	//
-	// If one of the logs has no room, the others are as if they had been asked in [ModePeek]. Under [ModeChargeDenied]
-	// the logs without room record the take, and the others nothing. Under [ModeRecord] all record it.
+	// A store of one server decides in one atomic step, and so does a store of several servers about the takes of one
+	// key. Takes of several keys it may ask one after the other, and give back what was recorded if one denies, so that
+	// a request which is denied may deny others meanwhile. It never admits too many. If it returns an error, some logs
+	// may have recorded their take; Settle removes it.
 	//
-	// Under [ModeUpTo] all logs record the same number of units: as many as the log with the least has room for, at
-	// most [MostGranted]. Each answer has that number as Granted, and 0 if a log has no room for one unit; the logs
-	// with room are then as if they had been asked for one unit in ModePeek.
-	//
-	// A store of one server does so in one atomic step. A store of several servers may ask one after the other and
-	// remove again what it has recorded, so that a request which is denied may deny others meanwhile. It never admits
-	// too many. If it returns an error, some logs may have recorded their take; Settle by ID removes it.
-	//
-	// Limiters give each request an ID of its own; where the store's client may send a command twice over a network,
+	// Limiters give each request an ID of its own. Where the store's client may send a command twice over a network,
 	// the ID makes sure that the request is recorded once.
 	Take(ctx context.Context, takes []Take, answers []Answer) error
 
-	// Reset deletes a log. A log that does not exist is not an error.
-	Reset(ctx context.Context, key Key) error
+	// Reset deletes the logs that these limits have of a key, except the entries that are younger than young. A log
+	// that does not exist is not an error. Of an algorithm that counts, a take from before is not told from those after
+	// it: settled in the same period, it changes their number.
+	Reset(ctx context.Context, key Key, limits []*Limit, young time.Duration) error
 }
 
 // Settler is a [Store] that can change what was recorded. Refunds and [core.Decision.Undo] need it.
 //
 // [core.Decision.Undo]: https://pkg.go.dev/github.com/sashlimit/sash/core#Decision.Undo
 type Settler interface {
-	// Settle changes the cost of a take, at the instant when it was recorded; a cost of 0 removes it. It does
-	// nothing if the take is not in the log: if it was never recorded, has left the longest window, was removed, or
-	// has been trimmed in part. It trims nothing and asks no limit: the log may then hold more than a quota.
+	// Settle changes the cost of a take, at the instant when it was recorded; a cost of 0 removes it. It does nothing
+	// if the take is not in the log: if it was never recorded, has left the window, or was removed. It asks no limit:
+	// the log may then hold more than the quota.
+	//
+	// Of an algorithm that counts, it adds the difference to the period of the take, if that has not ended. A token
+	// bucket has no periods: units that the take did not need go back to its level, but for those that have come back
+	// already since the take, and units more leave it, until it is empty. The units of a take come back one by one from
+	// the instant on when the bucket would have been full without it. Otherwise a bucket that was full meanwhile would
+	// admit them twice.
 	Settle(ctx context.Context, s Settlement) error
 }
 
 // Lister is a [Store] that can show a log.
 type Lister interface {
-	// Log returns the entries younger than window, oldest first, with At and Cost.
-	Log(ctx context.Context, key Key, window time.Duration) ([]Entry, error)
+	// Log returns the entries in the limit's window, oldest first, with At and Cost.
+	Log(ctx context.Context, key Key, l *Limit) ([]Entry, error)
 }
 
 // Merger is a [Store] to which entries of another log can be added. Replaying what was admitted in an outage needs it.
 type Merger interface {
-	// Merge adds entries at their true instants, except those whose ids the log already holds, also in part: it is a
-	// union of sets, so it may be done again. It asks no limit and trims nothing.
+	// Merge adds entries at their true instants, and settles those that the log holds already to their Cost: it is a
+	// union by ID, so it may be done again. It asks no limit.
 	Merge(ctx context.Context, m MergeRequest) error
 }
 
-// Renewer is a [Store] that can renew slots, which are the entries of a plan with [Plan.Slots]. Limits of requests in
-// flight need it, and a [Settler], which gives slots back.
+// Renewer is a [Store] that can renew permits: see [Limit.Permits]. Limits of requests in flight need it, and a
+// [Settler], which gives permits back.
 type Renewer interface {
-	// Renew moves the entries of takes to now, at the end of the log. It adds those that the log does not hold any
-	// more, or never did, with a cost of 1: their requests run, whatever became of the log. It asks no limit, so the
-	// log may then hold more than a quota, and admits nobody until it holds less.
+	// Renew moves the entries of takes to now. It adds those that the log does not hold any more, or never did: their
+	// requests run, whatever became of the log. It asks no limit, so the log may then hold more than the quota, and
+	// admits nobody until it holds less.
 	Renew(ctx context.Context, r Renewal) error
 }
 
-// Overrider is a [Store] that keeps overrides: texts by policy and name, each until an instant. Limiters with overrides
-// need it, and read them about once a second.
-type Overrider interface {
-	// SetOverride keeps an override in place of the one of that name, or removes that one if Value is empty. A new one
-	// is [TooManyOverrides] if the policy has as many of its kind as it may, which have not ended: see [Override.Most].
-	SetOverride(ctx context.Context, policy string, o Override) error
-
-	// Overrides returns the overrides of a policy, and a version, which is another one for each state of them; it is
-	// empty if there never was an override, or if the store has lost all. Those that have ended may be left out. If
-	// known is the present version, Overrides returns no overrides.
-	Overrides(ctx context.Context, policy, known string) (version string, all []Override, err error)
+// Pinger is a [Store] that can be asked whether it would answer. A limiter whose store has failed asks about once a
+// second, however many calls have had no answer. On a store without it, the limiter tries a request.
+type Pinger interface {
+	// Ping does what a Take does that charges, and returns its error. Pings of several limiters may become one.
+	Ping(ctx context.Context) error
 }
 
-// Override is what an [Overrider] keeps.
-type Override struct {
-	Name  string
-	Value string
-	Until time.Time // in whole milliseconds
-
-	// Extend says that the override is a pause. SetOverride leaves one of the name alone that does not end before Until.
-	Extend bool
-}
-
-// MaxOverrides is how many overrides a policy has at most, and MaxPauses how many pauses beside them.
-const (
-	MaxOverrides = 10_000
-	MaxPauses    = 1_000
-)
-
-// Most returns how many of its kind a policy has at most: overrides, or pauses.
-func (o *Override) Most() int {
-	if o.Extend {
-		return MaxPauses
-	}
-	return MaxOverrides
-}
-
-// TooManyOverrides returns the [ConfigError] for an override or a pause that is one too many.
-func TooManyOverrides(policy string, o *Override) error {
-	kind, remedy := "overrides", "remove some, or choose limits by the customer's plan with LimitBy"
-	if o.Extend {
-		kind, remedy = "pauses", "wait until one has ended, or remove its override"
-	}
-	return configError("Override", policy,
-		fmt.Sprintf("the policy has %d %s, and there is no room for more", o.Most(), kind), remedy)
-}
-
-// Batcher is a [Store] that sends takes to a server in batches.
-type Batcher interface {
-	// Batches returns what was sent since the store was made.
-	Batches() Batches
-}
-
-// Batches counts batches of takes by their size.
-type Batches struct {
-	// Sizes[i] is the number of batches of more than 1<<(i-1) and at most 1<<i takes: of 1, 2, 3 to 4, 5 to 8 takes and
-	// so on. Larger batches are in the last.
-	Sizes [8]uint64
-	Takes uint64 // in all batches; bookings count as takes
-}
-
-// Full is a store with all optional methods but those of [Leaser] and [Batcher], as core.MemoryStore and the stores of
-// redisstore are.
+// Full is a store with all optional methods, as core.MemoryStore and the stores of redisstore are.
 type Full interface {
 	Store
 	Settler
@@ -164,122 +110,104 @@ type Full interface {
 	Overrider
 }
 
-// Take is one request as a store sees it.
+// MostTakes is how many takes a request has at most.
+const MostTakes = 64
+
+// Take is what a request asks one log for.
 type Take struct {
-	Key  Key
-	Plan *Plan
-	Cost int    // units, in ModeUpTo the most; at least 1. It may be above a quota: limiters ask for up to 10,000,001
-	ID   uint64 // the caller's; it names this take among all takes of all processes, and is not 0
-	Mode Mode
+	Key   Key
+	Limit *Limit
+	Cost  int // units, in ModeAtMost the most; at least 1. It may be above the quota, by 1 at most above MaxQuota
+
+	// The same in all takes of a request:
+
+	ID    uint64 // the caller's; it names the request among all requests of all processes, and is not 0
+	Mode  Mode
+	Share int // in ModeAtMost: it gets the Share-th part of what is left, but at least 1 unit. 0 is 1
 }
 
-// Validate returns an error for a take without a key or a plan.
-func (t *Take) Validate() error {
-	if t.Plan == nil || len(t.Plan.Limits) == 0 {
-		return configError("store.Take", "no plan", "a take needs a plan", "use store.NewPlan")
-	}
-	return t.Key.Validate()
-}
-
-// MostGranted returns how many units a request of [ModeUpTo] gets at most: the Cost of its takes, which is the same for
-// all that are not of slots. The Cost of slots counts only if there are no other takes; then it is that of the first.
-func MostGranted(takes []Take) int {
-	for i := range takes {
-		if !takes[i].Plan.Slots {
-			return takes[i].Cost
-		}
-	}
-	return takes[0].Cost
-}
-
-// ValidateTakes returns an error for what [Store.Take] does not accept: no take, one that is not valid, two of one key,
-// more than [MaxLimits] limits in all, takes that differ in ID or Mode, in [ModeUpTo] takes that differ in Cost unless
-// they are of slots, or another number of answers.
+// ValidateTakes returns an error for what [Store.Take] does not accept: no take or more than [MostTakes], one without a
+// key or a limit, a cost below 1, two of one log, takes of one key that do not follow each other, takes that differ in
+// ID, Mode or Share, or another number of answers.
 func ValidateTakes(takes []Take, answers []Answer) error {
-	limits, most := 0, 0 // most: the Cost in ModeUpTo
+	wrong := func(value, problem, remedy string) error {
+		return configError("store.Take", value, problem, remedy)
+	}
+	if n := len(takes); n == 0 || n > MostTakes || len(answers) != n {
+		return wrong(fmt.Sprintf("%d takes, %d answers", n, len(answers)), "the number of takes or answers is wrong",
+			fmt.Sprintf("pass 1 to %d takes, and an answer for each", MostTakes))
+	}
 	for i := range takes {
 		t := &takes[i]
-		if err := t.Validate(); err != nil {
+		if err := t.Key.Validate(); err != nil {
 			return err
 		}
+		switch {
+		case t.Limit == nil:
+			return wrong("no limit", "a take needs a limit", "set Limit")
+		case t.Cost < 1:
+			return wrong("cost "+strconv.Itoa(t.Cost), "a take costs at least 1 unit", "leave it out")
+		case t.ID != takes[0].ID || t.Mode != takes[0].Mode || t.Share != takes[0].Share:
+			return wrong("takes that differ", "the takes belong to different requests",
+				"use the same ID, Mode and Share for the takes of one request")
+		}
 		for j := range i {
-			if k := &takes[j].Key; k.Identity == t.Key.Identity && k.Namespace.name == t.Key.Namespace.name {
-				return configError("store.Take", "one key twice", "the takes of one request must have different keys",
-					"put the limits of a key into one plan")
+			switch same := takes[j].Key.Equal(&t.Key); {
+			case same && takes[j].Limit.Log == t.Limit.Log:
+				return wrong("one log twice", "the takes of one request must be of different logs",
+					"give the limits different names in Log")
+			case same && !takes[i-1].Key.Equal(&t.Key):
+				return wrong("keys in turn", "the takes of one key must follow each other", "sort them by key")
 			}
 		}
-		if t.ID != takes[0].ID || t.Mode != takes[0].Mode {
-			return configError("store.Take", "takes that differ", "the takes belong to different requests",
-				"use the same ID and Mode for the takes of one request")
-		}
-		if t.Mode == ModeUpTo && !t.Plan.Slots {
-			if most = cmp.Or(most, t.Cost); t.Cost != most {
-				return configError("store.Take", fmt.Sprintf("costs of %d and %d", most, t.Cost),
-					"all logs of a request get the same number of units in ModeUpTo",
-					"use the same Cost for all takes that are not of slots")
-			}
-		}
-		limits += len(t.Plan.Limits)
-	}
-	if len(takes) == 0 || limits > MaxLimits || len(answers) != len(takes) {
-		return configError("store.Take",
-			fmt.Sprintf("%d takes, %d answers, %d limits", len(takes), len(answers), limits),
-			"the number of takes, answers or limits is wrong",
-			fmt.Sprintf("pass at least one take, an answer for each, and at most %d limits in all", MaxLimits))
 	}
 	return nil
 }
 
 // OneLog is the [Store].Validate of a store that decides over one log at a time and has only the sliding log.
-func OneLog(plans []*Plan) error {
-	err := SlidingLogs(plans)
-	if len(plans) < 2 {
+func OneLog(limits []*Limit) error {
+	err := SlidingLogs(limits)
+	if len(limits) < 2 {
 		return err
 	}
-	return errors.Join(err, configError("limits", strconv.Itoa(len(plans))+" logs",
-		"the store decides over one log at a time, and these limits need several, because some have a key "+
-			"of their own (By), count requests in flight (InFlight), or have an algorithm beside others (With)",
+	return errors.Join(err, configError("limits", strconv.Itoa(len(limits)),
+		"the store decides over one log at a time, and each of these limits has one",
 		"make a limiter for each of them, or use another store, such as one of package redisstore"))
 }
 
 // SlidingLogs is the [Store].Validate of a store that has only the sliding log.
-func SlidingLogs(plans []*Plan) error {
+func SlidingLogs(limits []*Limit) error {
 	var faults []error
-	for _, p := range plans {
-		if a := p.Algorithm(); a != SlidingLog {
-			faults = append(faults, configError("With", a.String(), "the store does not have this algorithm",
+	for _, l := range limits {
+		if l.Algorithm != SlidingLog {
+			faults = append(faults, configError("With", l.Algorithm.String(), "the store does not have this algorithm",
 				"use a sliding log, or another store"))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// Mode is what a [Take] records.
+// Mode is what a request records.
 type Mode uint8
 
 const (
 	// ModeCharge records what is admitted. A denial leaves no trace.
 	ModeCharge Mode = iota
-	// ModePeek records nothing.
+	// ModePeek records nothing. Each log answers as if it had been asked alone.
 	ModePeek
-	// ModeRecord admits and records whatever the limits say. The oldest units of the log beyond [MaxRecorded], or
-	// beyond [Plan.Largest] if that is more, are then trimmed.
+	// ModeRecord admits and records whatever the limits say. The oldest whole entries then leave a log, while what is
+	// left is at least [MaxRecorded] units, or the quota if that is more.
 	ModeRecord
-	// ModeChargeDenied is ModeCharge, but records denials as well, unless [Plan.NeverFits] says that waiting cannot
-	// help. When a denial was recorded, the oldest units of the log beyond Plan.Bound are trimmed.
-	//
-	// Trimming counts the units of all entries that are kept, the new one included. The oldest entry that remains may
-	// lose a part of its units.
+	// ModeChargeDenied is ModeCharge, but the logs without room record a denial as well, unless its cost never fits.
+	// The oldest whole entries then leave these logs, while what is left is at least the quota.
 	ModeChargeDenied
-	// ModeUpTo records as many units as all limits that decide have room for, at most Cost, as one entry with that
-	// cost: [Answer.Granted]. If they have no room for one unit, the take is a denial of one unit, which leaves no
-	// trace.
-	//
-	// A take that was recorded is granted the same units when it is executed again with its ID.
-	ModeUpTo
+	// ModeAtMost records in each log as many units as the log with the least room has room for, or the part of them
+	// that Share says, and at most Cost: [Answer.Granted]. If a log has no room for one unit, the request is a denial
+	// of one unit, which leaves no trace.
+	ModeAtMost
 )
 
-var modes = [...]string{"charge", "peek", "record", "charge denied", "up to"}
+var modes = [...]string{"charge", "peek", "record", "charge denied", "at most"}
 
 // String is the mode in words fit for a metric, such as "charge".
 func (m Mode) String() string { return word(modes[:], int(m)) }
@@ -291,62 +219,45 @@ func word(of []string, n int) string {
 	return "unknown"
 }
 
-// MaxRecorded is how many units of one key [ModeRecord] keeps, at least.
+// MaxRecorded is how many units of one log [ModeRecord] keeps, at least.
 const MaxRecorded = 100_000
 
-// Answer is the answer of a log to a [Take]. A store fills in State[i].Used of each limit, has [Plan.Judge] fill in
-// Allowed and Denied, and in [ModeUpTo] [Plan.Grant] fill in Granted, and records the take.
+// Answer is the answer of a log to a [Take].
 //
-// In ModeUpTo, Denied, Retry and Shadow are those of a take of one unit, whatever its Cost is. So a limit that does
-// not decide is in Denied if it would have granted nothing; it would have granted what is left of its quota otherwise.
+// If one of the logs has no room, the others answer as if they had been asked in [ModePeek].
 type Answer struct {
-	Allowed bool
-	Denied  LimitSet // the limits without room for the take, those that do not decide included
-	Granted int      // units recorded in ModeUpTo: 1 to MostGranted if the take is recorded, else 0. In other modes 0
-
-	// Retry is how long it takes until the limits that decide have room for the same take, as the log is after this
-	// one. It is 0 if the take is allowed, and if the limits never will have room for it.
-	Retry time.Duration
-
-	// Shadow is how long it takes until the limits that do not decide have room for the take, as the log was before
-	// it. It is 0 if they have it now, never will, or there are none.
-	Shadow time.Duration
-
-	State [MaxLimits]State // of each limit, in the order of Plan.Limits
+	Known   bool          // false: the request was denied before this log was asked, and nothing below is known
+	Allowed bool          // the log has room for the take; always in ModeRecord, unless it is of permits
+	Used    int           // units in the window before this request
+	Granted int           // ModeAtMost: units recorded, the same of all logs, of permits too; 0 if one has denied
+	Reset   time.Duration // until the oldest unit leaves the window, as the log is after this request; 0 if it is empty
+	Retry   time.Duration // until the log has room for the same take; 0 if it has, or never will
+	Period  int64         // of an algorithm that counts, for a [Settlement]: opaque
 }
-
-// State is one limit's view of the log.
-type State struct {
-	Used  int           // units in the window before this take
-	Reset time.Duration // until the oldest unit leaves the window, as it is after this take; 0 if it is empty
-}
-
-// LimitSet is a set of limits of a plan.
-type LimitSet uint8
-
-// Has reports whether limit i is in the set.
-func (s LimitSet) Has(i int) bool { return s>>i&1 == 1 }
 
 // Settlement is the final cost of a take.
 type Settlement struct {
-	Key  Key
-	ID   uint64 // that of the Take
-	Cost int    // units, at least 0
+	Key    Key
+	Limit  *Limit
+	ID     uint64        // of the Take
+	Was    int           // units that it has now, as far as the caller knows
+	Cost   int           // units from now on, at least 0
+	Age    time.Duration // how long ago the take was sent; at most a second less than the truth
+	Period int64         // of the Answer
 }
 
-// Renewal names takes whose slots are still in use.
+// Renewal names takes whose permits are still in use.
 type Renewal struct {
-	Key  Key
-	IDs  []uint64      // those of the Takes, in any order
-	Keep time.Duration // as in Plan
+	Key   Key
+	Limit *Limit
+	IDs   []uint64 // of the Takes, in any order
 }
 
-// MergeRequest is what to add to a log.
+// MergeRequest is what to add to a log. The limit's algorithm is [SlidingLog].
 type MergeRequest struct {
 	Key     Key
-	Keep    time.Duration // as in Plan; older entries may be left out
-	Varies  bool          // as in Plan
-	Entries []Entry       // each with ID, Age and Cost, in any order
+	Limit   *Limit
+	Entries []Entry // each with ID, Age, Cost and Sent, in any order; those older than the window may be left out
 }
 
 // Entry is a recorded take, without the identity.
@@ -354,10 +265,9 @@ type Entry struct {
 	At   time.Time // on the store's clock; not in a MergeRequest
 	Cost int       // units
 
-	// Booked says that the units were booked ahead ([Leaser]), and how many of them are used is not known yet: At is
-	// after the store's now. Not in a MergeRequest.
-	Booked bool
+	// In a MergeRequest alone:
 
-	ID  uint64        // that of the Take; in a MergeRequest alone
-	Age time.Duration // how long ago it was recorded; only in a MergeRequest, since clocks of two stores differ
+	ID   uint64        // of the Take
+	Age  time.Duration // how long ago it was recorded, since clocks of two stores differ
+	Sent int           // the cost with which a take of this ID may have been recorded before; 0 is Cost
 }

@@ -32,7 +32,7 @@ func From(l *core.Limiter) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
 			h := c.Response().Header()
-			d, err := l.Check(request{c}, h)
+			d, err := l.Check(request{c})
 			d.SetHeaders(h)
 			switch {
 			case err != nil:

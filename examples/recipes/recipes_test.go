@@ -48,10 +48,10 @@ func (c clocked) Eval(ctx context.Context, script string, keys []string, args ..
 // Through rueidis the store is as exact as through go-redis.
 func TestRueidis(t *testing.T) {
 	coretest.Store(t, coretest.StoreConfig{
-		Checks: 5000,
-		New: func(t *testing.T) (core.Store, func(time.Duration)) {
+		Operations: 5000,
+		New: func(t *testing.T) coretest.Clocked {
 			c := clocked{connect(t, redistest.Start(t)), redistest.NewClock()}
-			return redisstore.New(c), c.clock.Advance
+			return coretest.Clocked{Store: redisstore.New(c), Now: c.clock.Now, Advance: c.clock.Advance}
 		},
 	})
 }

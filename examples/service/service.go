@@ -99,7 +99,7 @@ func (s *service) authorize(w http.ResponseWriter, q *request, denied int) {
 // decide asks the rules and sets the header. Serve ends at once what the decision holds, because nobody tells when the
 // request ends.
 func (s *service) decide(w http.ResponseWriter, q *request) (core.Decision, error) {
-	d, err := s.limiter.Check(q, w.Header())
+	d, err := s.limiter.Check(q)
 	d.SetHeaders(w.Header())
 	if err == nil && d.Allowed {
 		d.Serve(func() int { return http.StatusOK })

@@ -114,6 +114,8 @@ type Events struct {
 	classes  errclass.Set
 }
 
+func newCounts(string) *counts { return &counts{began: time.Now(), failures: make(map[string]uint64)} }
+
 // counts are those of a policy, with its errors.
 type counts struct {
 	Counts
@@ -124,21 +126,13 @@ type counts struct {
 	failures map[string]uint64 // by class of error
 }
 
-// Begin implements [Keeper].
-func (*Events) Begin(string) *counts { //nolint:revive // only this package keeps them
-	return &counts{began: time.Now(), failures: make(map[string]uint64)}
-}
+// Forget forgets the counts of a policy. A later event begins them at 0.
+func (e *Events) Forget(policy string) { e.policies.Forget(policy) }
 
-// End implements [Keeper].
-func (*Events) End(*counts) {}
-
-// Add counts an event, unless it is late. It returns the source of a decision, and reports whether it was one that was
-// counted. It allocates nothing once the policy had an event before, except for errors.
+// Add counts an event. It returns the source of a decision, and reports whether it was one. It allocates nothing once
+// the policy had an event before, except for errors.
 func (e *Events) Add(of *core.Event) (source int, decided bool) {
-	c := e.policies.Of(of, e)
-	if c == nil {
-		return 0, false
-	}
+	c := e.policies.Of(of.Policy, newCounts)
 	source, decided = c.Add(of)
 	if decided && of.Err != nil && !errors.Is(of.Err, core.ErrNoKey) && !errors.Is(of.Err, core.ErrForbidden) {
 		c.mu.Lock()

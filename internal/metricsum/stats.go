@@ -4,7 +4,7 @@ import "github.com/sashlimit/sash/core"
 
 // The metrics of [core.Stats].
 var (
-	inFlight = gauge("sash_slots_in_flight", "active_request_leases", "{slot}",
+	inFlight = gauge("sash_permits_in_flight", "permits_in_flight", "{permit}",
 		"Permits of InFlight that requests of this process hold.")
 	overrides = gauge("sash_overrides", "overrides", "{override}",
 		"Overrides in force, if there are any. All processes have the same.")
@@ -19,24 +19,20 @@ var (
 	outages = counter("sash_outages_total", "store.outages", "{outage}",
 		"Times the breaker opened because the store did not answer.")
 	misses  = counter("sash_store_failures_total", "store.failures", "{call}", "Calls that the store did not answer.")
-	stalled = counter("sash_process_stalled_seconds_total", "process.stalled", "ms",
-		"Time in which requests waited for the store and this process could not run.")
 	denials = gauge("sash_deny_cache_entries", "deny_cache.entries", "{denial}", "Denials in the deny cache.")
-	backlog = gauge("sash_replay_backlog", "replay.backlog", "{take}",
-		"Takes decided without the store and not yet replayed to it.")
-	replayed = counter("sash_replayed_total", "replay.replayed", "{take}",
-		"Takes replayed to the store after an outage.")
+	backlog = gauge("sash_replay_backlog", "replay.backlog", "{key}",
+		"Keys decided without the store, whose logs in it lack something.")
+	replayed = counter("sash_replayed_total", "replay.replayed", "{entry}",
+		"Entries replayed to the store after an outage.")
 	lost = counter("sash_lost_units_total", "replay.lost", "{unit}",
 		"Units admitted without the store that cannot be replayed to it.")
 	breaker = gauge("sash_breaker_state", "breaker", "1",
 		"1 for the breaker's state: closed while the store is asked.", "state")
-	batched = counter("", "store.batched_takes", "{take}", "Takes sent to the store, in batches or alone.")
-	batches = counter("", "store.batches", "{batch}", "Batches sent to the store.")
 
 	// StatsMetrics are those of [Report].
 	StatsMetrics = []*Metric{
-		inFlight, overrides, leases, leasedUnits, keys, maxKeys, usage, shared, outages, misses, stalled, denials,
-		backlog, replayed, lost, breaker, batched, batches,
+		inFlight, overrides, leases, leasedUnits, keys, maxKeys, usage, shared, outages, misses, denials,
+		backlog, replayed, lost, breaker,
 	}
 )
 
@@ -62,25 +58,16 @@ func Report(s *core.Stats, yield func(Sample)) {
 	if s.Breaker != "" { // of any other store
 		sample(outages, float64(s.Outages))
 		sample(misses, float64(s.Failures))
-		sample(stalled, s.Stalled.Seconds())
 		sample(denials, float64(s.Denials))
 		sample(backlog, float64(s.Backlog))
 		sample(replayed, float64(s.Replayed))
 		sample(lost, float64(s.Lost))
-		for _, state := range []string{"closed", "open", "half open"} {
+		for _, state := range []string{"closed", "open"} {
 			value := 0.0
 			if s.Breaker == state {
 				value = 1
 			}
 			sample(breaker, value, state)
 		}
-	}
-	if s.Batches != nil {
-		sent := uint64(0)
-		for _, n := range s.Batches.Sizes {
-			sent += n
-		}
-		sample(batched, float64(s.Batches.Takes))
-		sample(batches, float64(sent))
 	}
 }

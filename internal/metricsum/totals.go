@@ -5,6 +5,7 @@ package metricsum
 import (
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -13,7 +14,7 @@ import (
 // Metric is a number that exporters have of each policy.
 type Metric struct {
 	Counter    bool     // it never decreases
-	Prometheus string   // its name, or empty if Prometheus has it in a histogram
+	Prometheus string   // its name
 	OTel       string   // its name
 	Unit       string   // of OTel; in "ms" are 1,000 times a sample's value
 	Help       string   // what it is
@@ -34,7 +35,6 @@ type Sample struct {
 const (
 	DecisionHelp  = "Time to reach a decision; for Wait, including the wait."
 	StoreCallHelp = "Duration of calls to the store, by operation and class of error."
-	BatchHelp     = "Takes sent to the store together."
 )
 
 // Buckets are the upper bounds of histograms, in seconds.
@@ -48,16 +48,33 @@ func gauge(prometheus, otel, unit, help string, labels ...string) *Metric {
 	return &Metric{false, prometheus, otel, unit, help, labels}
 }
 
-// Of returns the sums of the limiters of each policy, in the order of the first of each. Policies whose limiters are
-// all closed are left out. A closed limiter of another policy stays in the sum, so that counters do not decrease. What
-// is of a store is in the sum of the first limiter that uses it, and nowhere else.
-func Of(limiters []*core.Limiter) (all []*core.Stats) {
+// Limiters are those whose sums are reported, until all of a policy are closed.
+type Limiters struct {
+	mu  sync.Mutex
+	all []*core.Limiter
+}
+
+// NewLimiters returns limiters, each once.
+func NewLimiters(limiters []*core.Limiter) *Limiters {
+	l := new(Limiters)
+	for _, one := range limiters {
+		if one != nil && !slices.Contains(l.all, one) {
+			l.all = append(l.all, one)
+		}
+	}
+	return l
+}
+
+// Sums returns the sums of the limiters of each policy, in the order of the first of each. Policies whose limiters are
+// all closed are left out, and their limiters are dropped. Until then a closed limiter stays in the sum, so that counters
+// do not decrease. What is of a store is in the sum of the first limiter that uses it, and nowhere else.
+func (l *Limiters) Sums() (all []*core.Stats) {
 	byPolicy := make(map[string]*core.Stats)
 	stores := make(map[core.Store]bool)
-	for _, s := range ofOpen(limiters) {
+	for _, s := range l.stats() {
 		if reflect.TypeOf(s.Store).Comparable() {
 			if stores[s.Store] {
-				s.Keys, s.MaxKeys, s.Bytes, s.Shared, s.Batches = 0, 0, 0, 0, nil
+				s.Keys, s.MaxKeys, s.Bytes, s.Shared = 0, 0, 0, 0
 			}
 			stores[s.Store] = true
 		}
@@ -71,17 +88,22 @@ func Of(limiters []*core.Limiter) (all []*core.Stats) {
 	return all
 }
 
-// ofOpen returns what each limiter holds whose policy has one that is not closed.
-func ofOpen(limiters []*core.Limiter) (all []*core.Stats) {
-	seen, open := make(map[*core.Limiter]bool), make(map[string]bool)
-	for _, l := range limiters {
-		if l == nil || seen[l] {
-			continue
-		}
-		seen[l] = true
-		s := l.Stats()
+// stats returns what each limiter holds whose policy has one that is not closed, and drops the others.
+func (l *Limiters) stats() (all []*core.Stats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	open := make(map[string]bool)
+	for _, one := range l.all {
+		s := one.Stats()
 		all, open[s.Policy] = append(all, &s), open[s.Policy] || !s.Closed
 	}
+	var kept []*core.Limiter
+	for i, s := range all {
+		if open[s.Policy] {
+			kept = append(kept, l.all[i])
+		}
+	}
+	l.all = kept
 	return slices.DeleteFunc(all, func(s *core.Stats) bool { return !open[s.Policy] })
 }
 
@@ -94,15 +116,5 @@ func add(sum, s *core.Stats) {
 	}
 	sum.Outages, sum.Failures, sum.Denials = sum.Outages+s.Outages, sum.Failures+s.Failures, sum.Denials+s.Denials
 	sum.Backlog, sum.Replayed, sum.Lost = sum.Backlog+s.Backlog, sum.Replayed+s.Replayed, sum.Lost+s.Lost
-	sum.Stalled, sum.Leases, sum.Booked = sum.Stalled+s.Stalled, sum.Leases+s.Leases, sum.Booked+s.Booked
-	switch {
-	case s.Batches == nil:
-	case sum.Batches == nil:
-		sum.Batches = s.Batches
-	default:
-		for i, n := range s.Batches.Sizes {
-			sum.Batches.Sizes[i] += n
-		}
-		sum.Batches.Takes += s.Batches.Takes
-	}
+	sum.Leases, sum.Booked = sum.Leases+s.Leases, sum.Booked+s.Booked
 }

@@ -14,12 +14,11 @@ import (
 
 // State is what is kept for one key. The zero State is that of a key which has used nothing.
 type State struct {
-	// Mark is the number of the period that Units are of; of calendar periods, the instant of the latest take; and of
-	// a token bucket the instant in nanoseconds when it is full again.
+	// Mark is the beginning of the period that Units are of, and of a token bucket the instant in nanoseconds when it is
+	// full again.
 	Mark   int64
 	Units  int64 // of the period
-	Before int64 // units of the period before, not of a fixed window without a calendar
-	Latest int64 // of calendar periods, the instant of the latest take of the period before
+	Before int64 // units of the period before, for a sliding counter
 }
 
 // View is a State as one limit sees it at one instant. At makes one.
@@ -27,12 +26,12 @@ type View struct {
 	State // as of the present period: what has ended is zero
 
 	// Moved says that the state was further ahead of now than it can be, so that the clock has been set back, and that
-	// it was changed for that. It must be kept then, or else a denial could last as long as the clock was set back.
+	// it was changed for that. It must be kept then, or else the next wait would not be what is left of this one.
 	Moved bool
 
 	limit *store.Limit
 	now   int64 // us
-	late  int64 // how far now is after the instant that was given
+	late  int64 // how far now is after the instant that was given; below 0 if that is beyond the calendar
 	begin int64 // of the period
 	end   int64 // of the period
 }
@@ -47,56 +46,38 @@ const mostRefills = 10
 // when that begins, and no longer than they should if the clock was far ahead.
 func (s *State) At(limit *store.Limit, now int64) View {
 	v := View{limit: limit, now: now, State: *s}
-	switch {
-	case limit.Algorithm == store.TokenBucket:
+	if limit.Algorithm == store.TokenBucket {
 		refill := int64(limit.Quota) * limit.Interval()
 		if v.Mark = max(v.Mark, now*1000); v.Mark > now*1000+mostRefills*refill {
 			v.Mark, v.Moved = now*1000+refill, true
 		}
 		return v
-	case limit.Calendar != nil:
-		v.findPeriod(limit.Calendar, now)
-		return v
 	}
-	window := limit.Window.Microseconds()
-	number := floorDiv(now, window)
+	length := limit.Window.Microseconds()
+	v.begin = floorDiv(now, length) * length
+	v.end = v.begin + length
+	following := v.end + length
+	if c := limit.Calendar; c != nil {
+		v.now = min(max(now, c[0]), c[len(c)-1]-1)
+		v.late = v.now - now
+		i := 1
+		for v.now >= c[i] {
+			i++
+		}
+		v.begin, v.end, following = c[i-1], c[i], c[min(i+1, len(c)-1)]
+	}
 	switch {
-	case v.Mark == number:
-	case v.Mark > number:
-		number++
-		v.Moved = v.Mark > number
-		v.now, v.late = number*window, number*window-now
-	case v.Mark == number-1:
+	case v.Mark > v.begin && following > v.end:
+		v.begin, v.end, v.now, v.late = v.end, following, v.end, v.end-now
+		v.Moved = v.Mark > v.begin
+	case v.Mark >= v.begin:
+	case v.Mark == 2*v.begin-v.end:
 		v.Before, v.Units = v.Units, 0
 	default:
 		v.Before, v.Units = 0, 0
 	}
-	v.Mark, v.begin, v.end = number, number*window, (number+1)*window
+	v.Mark = v.begin
 	return v
-}
-
-// findPeriod finds the period of a calendar. Units of the latest period that had some, and of the one before, count if
-// the latest of them was taken in this one. So where the calendar of a limit has changed, no unit that is in the
-// present period is lost.
-func (v *View) findPeriod(c *store.Calendar, now int64) {
-	v.now = min(max(v.now, c[0]), c[len(c)-1]-1)
-	v.late = max(v.now-now, 0)
-	i := 1
-	for v.now >= c[i] {
-		i++
-	}
-	switch {
-	case v.Mark < c[i-1]:
-		v.Before, v.Latest, v.Units = v.Units, v.Mark, 0
-	case v.Mark >= c[i] && i < len(c)-1:
-		v.now, v.late = c[i], c[i]-now
-		i++
-		v.Moved = v.Mark >= c[i]
-	}
-	if v.begin, v.end = c[i-1], c[i]; v.Latest >= v.begin {
-		v.Units, v.Before, v.Latest = v.Units+v.Before, 0, 0
-	}
-	v.Mark = v.now
 }
 
 // Used returns how many units are not available.
@@ -112,13 +93,48 @@ func (v *View) Used() int {
 	return int(v.Units)
 }
 
-// Add adds units.
+// Add adds units. A bucket does not become emptier than empty.
 func (v *View) Add(units int) {
 	if v.limit.Algorithm == store.TokenBucket {
-		v.Mark += int64(units) * v.limit.Interval()
+		v.Mark = max(v.Mark, min(v.Mark+v.nanoseconds(units), v.now*1000+v.nanoseconds(v.limit.Quota)))
 	} else {
 		v.Units += int64(units)
 	}
+}
+
+// nanoseconds returns how long it takes until that many units have come back to a bucket, or all that it can have.
+func (v *View) nanoseconds(units int) int64 {
+	return int64(min(units, v.limit.Quota)) * v.limit.Interval()
+}
+
+// Period is what [View.Settle] needs to know of units that are added now: the period, or the instant from which on they
+// come back to a bucket.
+func (v *View) Period() int64 {
+	if v.limit.Algorithm == store.TokenBucket {
+		return v.Mark
+	}
+	return v.begin
+}
+
+// Settle changes what was units into cost, where they were added: to a period that is still the present one or, of a
+// sliding counter, the one before. To a bucket go back those that have not come back already, and units more leave it
+// until it is empty. It reports whether it has done so.
+func (v *View) Settle(period int64, units, cost int) bool {
+	by, now := int64(cost)-int64(units), v.now*1000
+	switch {
+	case v.limit.Algorithm == store.TokenBucket && by > 0:
+		v.Add(cost - units)
+	case v.limit.Algorithm == store.TokenBucket:
+		rest := max(period+v.nanoseconds(min(units, v.limit.Quota))-now, 0) // it has never taken more than the quota
+		v.Mark -= min(v.nanoseconds(units-cost), rest, v.Mark-now)
+	case period == v.begin && v.late >= 0:
+		v.Units = max(v.Units+by, 0)
+	case v.limit.Algorithm == store.SlidingCounter && period == 2*v.begin-v.end:
+		v.Before = max(v.Before+by, 0)
+	default:
+		return false
+	}
+	return true
 }
 
 // Until returns how long it takes until Used is at most that many, which is less than it is now, if nothing is added.
@@ -137,23 +153,20 @@ func (v *View) Until(used int) time.Duration {
 	case store.FixedWindow, store.SlidingLog:
 		wait = v.end - v.now
 	}
-	return time.Duration(v.late+wait) * time.Microsecond
+	return time.Duration(max(v.late, 0)+wait) * time.Microsecond
 }
 
-// Ends returns the instant from which on the state need not be kept. The units of a calendar's period may be in a later
-// one by another calendar, so they are kept for one more.
-func (v *View) Ends() int64 {
+// Lasts returns how long the state need be kept.
+func (v *View) Lasts() time.Duration {
+	end := v.end
 	switch v.limit.Algorithm {
 	case store.TokenBucket:
-		return (v.Mark + 999) / 1000
+		end = (v.Mark + 999) / 1000
 	case store.SlidingCounter:
-		return 2*v.end - v.begin
+		end += v.end - v.begin
 	case store.FixedWindow, store.SlidingLog:
 	}
-	if v.limit.Calendar != nil {
-		return v.end + v.limit.Window.Microseconds()
-	}
-	return v.end
+	return time.Duration(max(v.late, 0)+end-v.now) * time.Microsecond
 }
 
 func floorDiv(a, b int64) int64 {

@@ -15,12 +15,12 @@ func randomLimit(r *rand.Rand) store.Limit {
 	if r.IntN(2) == 0 {
 		l.Quota, l.Window = 1+r.IntN(9), time.Duration(1+r.IntN(50))*time.Microsecond
 	} else {
-		l.Quota, l.Window = 1+r.IntN(10_000_000), time.Duration(1000+r.Int64N(365*86400e6))*time.Microsecond
+		l.Quota, l.Window = 1+r.IntN(store.MaxQuota), time.Duration(1000+r.Int64N(365*86400e6))*time.Microsecond
 	}
 	if l.Algorithm == store.TokenBucket {
 		l.Refill = 1 + r.IntN(10)
 		if r.IntN(2) == 0 {
-			l.Refill = 1 + r.IntN(10_000_000)
+			l.Refill = 1 + r.IntN(store.MaxQuota)
 		}
 		l.Quota = int(min(int64(l.Quota), max(1, int64(365*24*time.Hour)/l.Interval())))
 	}
@@ -69,7 +69,7 @@ func TestUntilIsExact(t *testing.T) {
 			t.Fatalf("seed %#x: %+v with %+v, %d used: %d or fewer after %v, when there are %d, and %d before",
 				seed, l, s, used, target, wait, at.Used(), before.Used())
 		}
-		end := s.At(&l, v.Ends())
+		end := s.At(&l, now+v.Lasts().Microseconds())
 		if end.Used() != 0 {
 			t.Fatalf("seed %#x: %+v with %+v: %d used at its end", seed, l, s, end.Used())
 		}
@@ -196,66 +196,49 @@ func TestClockBeforeCalendar(t *testing.T) {
 	}
 }
 
-// Where a calendar changes, units count that are in the present period by the new one, whichever period they were
-// counted in: here days that begin at another time.
-func TestCalendarsThatChange(t *testing.T) {
-	const hour, day = 3600e6, 24 * 3600e6
-	begins := func(at int64) store.Calendar { return store.Calendar{at - day, at, at + day, at + 2*day} }
+// What was counted is settled in its period and, of a sliding counter, in the next one. A bucket gets back what has not
+// come back already, and is never more than full or empty.
+func TestSettle(t *testing.T) {
+	const minute = 60e6
+	window := func(a store.Algorithm) store.Limit {
+		return store.Limit{Algorithm: a, Quota: 10, Window: time.Minute, Refill: 10 * int(a/store.TokenBucket)}
+	}
+	calendar := window(store.FixedWindow)
+	calendar.Calendar = &store.Calendar{0, 10 * minute, 11 * minute, 12 * minute}
 	for _, c := range []struct {
-		desc     string
-		calendar store.Calendar // from 100 days and an hour on
-		want     int
+		desc  string
+		limit store.Limit
+		after int64 // microseconds from the take of 6 units, at the beginning of a minute, to its settlement
+		cost  int
+		used  int // if it is settled
 	}{
-		{"the same", begins(100 * day), 4},
-		{"5 hours later", begins(99*day + 5*hour), 7},
-		{"5 hours earlier", begins(99*day + 19*hour), 7},
-		{"a minute later", begins(100*day + 60e6), 4},
+		{"window", window(store.FixedWindow), minute - 1, 2, 2},
+		{"window, undone", window(store.FixedWindow), minute - 1, 0, 0},
+		{"window, more", window(store.FixedWindow), minute - 1, 25, 25},
+		{"window, too late", window(store.FixedWindow), minute, 2, 0},
+		{"calendar", calendar, minute - 1, 2, 2},
+		{"calendar, too late", calendar, minute, 2, 0},
+		{"calendar, beyond it", calendar, 10 * minute, 2, 0},
+		{"counter", window(store.SlidingCounter), minute / 2, 2, 2},
+		{"counter, the next period", window(store.SlidingCounter), minute + minute/2, 2, 1},
+		{"counter, too late", window(store.SlidingCounter), 2 * minute, 2, 0},
+		{"bucket", window(store.TokenBucket), 0, 2, 2},
+		{"bucket, half back", window(store.TokenBucket), minute * 3 / 10, 5, 2},
+		{"bucket, all back", window(store.TokenBucket), minute * 6 / 10, 2, 0},
+		{"bucket, more than it has", window(store.TokenBucket), 0, 500, 10},
 	} {
-		old := store.Limit{Algorithm: store.FixedWindow, Quota: 20, Window: 24 * time.Hour}
-		limit := old
-		limit.Calendar = &c.calendar
-		var s counter.State
-		add := func(now int64, units int) {
-			days := begins(now / day * day)
-			old.Calendar = &days
-			v := s.At(&old, now)
-			v.Add(units)
+		begin := int64(10 * minute)
+		v := new(counter.State).At(&c.limit, begin)
+		period := v.Period()
+		v.Add(6)
+		s := v.State
+		if v = s.At(&c.limit, begin+c.after); v.Settle(period, 6, c.cost) {
 			s = v.State
 		}
-		add(98*day+10*hour, 2)
-		add(99*day+22*hour, 3)
-		add(100*day+hour/2, 4)
-		if v := s.At(&limit, 100*day+hour); v.Used() != c.want {
-			t.Errorf("%s: %d used, want %d", c.desc, v.Used(), c.want)
-		}
-	}
-}
-
-// A denial ends within three periods, however far the clock was set back, if what moved is kept.
-func TestDenialsAfterAStepBack(t *testing.T) {
-	const minute = 60e6
-	for _, l := range []store.Limit{
-		{Algorithm: store.FixedWindow, Quota: 2, Window: time.Minute},
-		{Algorithm: store.SlidingCounter, Quota: 2, Window: time.Minute},
-		{Algorithm: store.TokenBucket, Quota: 2, Refill: 2, Window: time.Minute},
-	} {
-		var s counter.State
-		v := s.At(&l, 1e15)
-		v.Add(2)
-		s = v.State
-		denied := 0
-		for now := int64(1e15 - 1440*minute); ; now += minute / 2 {
-			v := s.At(&l, now)
-			if v.Used() < 2 {
-				break
-			}
-			if denied++; v.Moved {
-				s = v.State
-			}
-			if denied > 7 {
-				t.Errorf("%v: denied for more than 3 minutes", l.Algorithm)
-				break
-			}
+		if v = s.At(&c.limit, begin+c.after); v.Used() != c.used && c.after < 10*minute {
+			t.Errorf("%s: %d used, want %d", c.desc, v.Used(), c.used)
+		} else if c.after == 10*minute && s.Units != 6 {
+			t.Errorf("%s: %+v was settled", c.desc, s)
 		}
 	}
 }

@@ -1,96 +1,227 @@
 package denycache
 
 import (
-	"strconv"
+	"fmt"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/definition"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// After freshUntil one lookup misses, until graceUntil. A cost that never fits is never found.
-func TestOneLookupMissesInGrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := New(time.Second, time.Now(), false, 0)
-		take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(5, time.Hour), Cost: 1}
-		tooLarge := &store.Take{Key: take.Key, Plan: take.Plan, Cost: 6}
-		denied := &store.Answer{Retry: time.Hour, State: [store.MaxLimits]store.State{{Used: 5, Reset: time.Hour}}}
-		take.Plan.Judge(denied, 1, store.ModeCharge)
-		d.learn(take, denied)
-		found := func(t *store.Take) bool { return d.Lookup([]store.Take{*t}, make([]store.Answer, 1)) }
-		if !found(take) || found(tooLarge) {
-			t.Error("a fresh denial is not found, or is found for a cost that never fits")
-		}
-		time.Sleep(time.Second)
-		if found(tooLarge) || found(take) || !found(take) {
-			t.Error("want one lookup to miss, and none with a cost that never fits to be found")
-		}
-		time.Sleep(time.Second / 16)
-		if found(take) {
-			t.Error("a denial is found after graceUntil")
-		}
-	})
+// Whatever a process asks, settles and resets, a denial that it remembers is the one that the store would give, with
+// the same numbers. In a list the other answers are not known.
+func TestAgainstTheStore(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %#x", seed)
+	remembered, lists := 0, 0
+	for i := range testlen.Of(50, 2000) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, uint64(i)))
+			s, d := new(definition.Store), New(time.Duration(1+r.IntN(30))*time.Second)
+			s.Set(time.Now())
+			limits := []*store.Limit{
+				{Log: "10s", Quota: 1 + r.IntN(6), Window: 10 * time.Second},
+				{Log: "10s", Quota: 1 + r.IntN(6), Window: 10 * time.Second}, // another quota on the same log
+				{Log: "1m", Quota: 1 + r.IntN(20), Window: time.Minute},
+				{Log: "w", Quota: 1 + r.IntN(6), Window: 7 * time.Second, Algorithm: store.FixedWindow},
+				{Log: "p", Quota: 1 + r.IntN(3), Window: time.Minute, Permits: true},
+			}
+			keys := []store.Key{store.NewKey("p", "a"), store.NewKey("p", "b")}
+			ids := uint64(0)
+			made := []store.Take{}
+			for range 300 {
+				if r.IntN(3) == 0 {
+					step := time.Duration(r.Int64N(int64(time.Second))).Truncate(time.Microsecond)
+					time.Sleep(step)
+					s.Advance(step)
+				}
+				k := keys[r.IntN(2)]
+				if len(made) > 0 && r.IntN(10) == 0 {
+					m := made[r.IntN(len(made))]
+					cost := r.IntN(m.Cost + 2)
+					err := s.Settle(t.Context(), store.Settlement{
+						Key: m.Key, Limit: m.Limit, ID: m.ID, Was: m.Cost, Cost: cost,
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					d.Forget(&m.Key, m.Limit)
+					continue
+				}
+				if r.IntN(50) == 0 {
+					if err := s.Reset(t.Context(), k, limits[:1], 0); err != nil {
+						t.Fatal(err)
+					}
+					d.Forget(&k, limits[0])
+					continue
+				}
+				ids++
+				first := &store.Take{Key: k, Limit: limits[r.IntN(5)], Cost: 1 + r.IntN(3), ID: ids, Mode: store.Mode(r.IntN(5))}
+				if first.Limit.Algorithm != store.SlidingLog && first.Mode != store.ModeAtMost {
+					first.Mode = store.ModeCharge
+				}
+				takes := []store.Take{*first}
+				if second := *first; r.IntN(3) == 0 && second.Limit.Algorithm == store.SlidingLog {
+					if second.Limit = limits[2]; first.Limit != limits[2] {
+						takes = append(takes, second)
+					}
+				}
+				answers := make([]store.Answer, len(takes))
+				if d.Lookup(takes, answers) {
+					remembered++
+					if len(takes) > 1 {
+						lists++
+					}
+					known := 0
+					for i, a := range answers {
+						if !a.Known {
+							continue
+						}
+						known++
+						peek, want := takes[i], make([]store.Answer, 1)
+						if peek.Mode == store.ModeAtMost {
+							peek.Cost = 1
+						}
+						peek.Mode = store.ModePeek
+						if err := s.Take(t.Context(), []store.Take{peek}, want); err != nil {
+							t.Fatal(err)
+						}
+						if a.Allowed || a != want[0] {
+							t.Fatalf("seed %#x, %d: %+v of %v is remembered, the store has %+v", seed, i, a, &peek, want[0])
+						}
+					}
+					if known == 0 {
+						t.Fatal("a denial without an answer")
+					}
+					continue
+				}
+				asked := d.Ask(takes)
+				if err := s.Take(t.Context(), takes, answers); err != nil {
+					t.Fatal(err)
+				}
+				d.Note(takes, answers, asked)
+				if answers[0].Allowed && first.Mode == store.ModeCharge && len(takes) == 1 && !first.Limit.Permits {
+					made = append(made, takes[0])
+				}
+			}
+		})
+	}
+	if remembered < 200 || lists < 20 {
+		t.Errorf("%d denials were remembered, %d of lists", remembered, lists)
+	}
 }
 
-// A cached denial names the limits that deny what is asked. In an outage it also answers a larger cost, which further
-// limits may deny.
-func TestLimitsOfCachedDenials(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := New(time.Minute, time.Now(), true, 1)
-		small := &store.Take{Key: store.NewKey("p", "k"), Cost: 1, Plan: store.NewPlan(store.Plan{Limits: []store.Limit{
-			{Quota: 8, Window: time.Minute}, {Quota: 10, Window: time.Hour},
-		}})}
-		large := &store.Take{Key: small.Key, Plan: small.Plan, Cost: 3}
-		denied := &store.Answer{Retry: time.Minute, State: [store.MaxLimits]store.State{
-			{Used: 8, Reset: time.Minute}, {Used: 8, Reset: time.Hour},
-		}}
-		small.Plan.Judge(denied, 1, store.ModeCharge)
-		d.learn(small, denied)
-		inOutage := func(takes []store.Take, answers []store.Answer) bool {
-			var known [store.MaxLimits]bool
-			d.LookupInOutage(takes, answers, &known)
-			return known[0]
+func denied(wait time.Duration) []store.Answer {
+	return []store.Answer{{Known: true, Used: 5, Retry: wait, Reset: wait}}
+}
+
+func TestLookup(t *testing.T) {
+	limit := &store.Limit{Log: "1h", Quota: 5, Window: time.Hour}
+	take := store.Take{Key: store.NewKey("p", "k"), Limit: limit, Cost: 2}
+	with := func(f func(*store.Take)) store.Take {
+		other := take
+		f(&other)
+		return other
+	}
+	same := *limit
+	larger := *limit
+	larger.Quota = 6
+	for _, c := range []struct {
+		name string
+		take store.Take
+		want bool
+	}{
+		{"the same", take, true},
+		{"an equal limit", with(func(t *store.Take) { t.Limit = &same }), true},
+		{"a larger quota", with(func(t *store.Take) { t.Limit = &larger }), false},
+		{"a larger cost", with(func(t *store.Take) { t.Cost = 3 }), false},
+		{"a smaller cost", with(func(t *store.Take) { t.Cost = 1 }), false},
+		{"another key", with(func(t *store.Take) { t.Key = store.NewKey("p", "other") }), false},
+		{"a peek", with(func(t *store.Take) { t.Mode = store.ModePeek }), true},
+		{"a record", with(func(t *store.Take) { t.Mode = store.ModeRecord }), false},
+		{"a denial that is recorded", with(func(t *store.Take) { t.Mode = store.ModeChargeDenied }), false},
+		{"at most", with(func(t *store.Take) { t.Mode = store.ModeAtMost }), false}, // which asks for one unit
+	} {
+		d := New(time.Second)
+		d.Note([]store.Take{take}, denied(time.Hour), d.Ask([]store.Take{take}))
+		if got := d.Lookup([]store.Take{c.take}, make([]store.Answer, 1)); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
 		}
-		for _, c := range []struct {
-			name   string
-			take   *store.Take
-			lookup func([]store.Take, []store.Answer) bool
-			want   store.LimitSet
-		}{
-			{"cost 1", small, d.Lookup, 0b01},
-			{"cost 1 in an outage", small, inOutage, 0b01},
-			{"cost 3 in an outage", large, inOutage, 0b11},
-		} {
-			a := make([]store.Answer, 1)
-			if !c.lookup([]store.Take{*c.take}, a) || a[0].Allowed || a[0].Denied != c.want {
-				t.Errorf("%s: %+v, want a denial by %b", c.name, a, c.want)
+	}
+}
+
+// A denial ends with its greatest age, and is not remembered if the log was changed while it was on its way.
+func TestDenialsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		takes := []store.Take{{
+			Key: store.NewKey("p", "k"), Limit: &store.Limit{Log: "1h", Quota: 5, Window: time.Hour}, Cost: 2,
+		}}
+		found := func(d *Cache) bool { return d.Lookup(takes, make([]store.Answer, 1)) }
+		for age, wait := range map[time.Duration]time.Duration{time.Second: time.Hour, time.Hour: time.Second} {
+			d := New(age)
+			asked := d.Ask(takes)
+			time.Sleep(100 * time.Millisecond)
+			d.Note(takes, denied(wait), asked)
+			if time.Sleep(900*time.Millisecond - 1); !found(d) || d.Len() != 1 {
+				t.Errorf("age %v, wait %v: forgotten too early", age, wait)
 			}
+			if time.Sleep(1); found(d) || d.Len() != 0 {
+				t.Errorf("age %v, wait %v: remembered for too long", age, wait)
+			}
+			asked = d.Ask(takes)
+			d.Forget(&takes[0].Key, takes[0].Limit)
+			if d.Note(takes, denied(time.Hour), asked); found(d) {
+				t.Error("remembered although the log was changed")
+			}
+		}
+		d := New(0)
+		if d.Note(takes, denied(time.Hour), d.Ask(takes)); found(d) {
+			t.Error("remembered by a cache that is off")
 		}
 	})
 }
 
 // A flood of keys that are denied does not fill the memory.
-func TestDenyCacheIsBounded(t *testing.T) {
-	d, plan := New(time.Minute, time.Now(), false, 0), planOf(1, time.Hour)
-	denied := &store.Answer{Retry: time.Hour, State: [store.MaxLimits]store.State{{Used: 1, Reset: time.Hour}}}
-	for i := range leastEntries + 100 {
-		take := &store.Take{Key: store.NewKey("p", strconv.Itoa(i)), Plan: plan, Cost: 1}
-		d.learn(take, denied)
+func TestBounded(t *testing.T) {
+	d := New(time.Minute)
+	for i := range 3 * shardCount * mostInAShard {
+		takes := []store.Take{{
+			Key: store.NewKey("p", fmt.Sprint(i)), Limit: &store.Limit{Log: "1h", Quota: 5, Window: time.Hour}, Cost: 1,
+		}}
+		d.Note(takes, denied(time.Hour), d.Ask(takes))
 	}
-	if n := d.Len(); n > leastEntries || n < leastEntries/2 {
-		t.Errorf("%d entries, want at most %d, and not much less", n, leastEntries)
+	if n := d.Len(); n > shardCount*mostInAShard || n < shardCount*mostInAShard/4 {
+		t.Errorf("%d denials", n)
 	}
 }
 
-// learn brings the cache up to date with the store's answer to t.
-func (d *Cache) learn(t *store.Take, a *store.Answer) {
-	takes, versions := []store.Take{*t}, make([]Version, 1)
-	d.ReadVersions(takes, 0, versions)
-	d.Update(takes, []store.Answer{*a}, true, versions)
+func TestLookupAllocatesNothing(t *testing.T) {
+	d, takes := one()
+	if n := testing.AllocsPerRun(100, func() { d.Lookup(takes, make([]store.Answer, 1)) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
 }
 
-// planOf returns a plan of one limit.
-func planOf(quota int, window time.Duration) *store.Plan {
-	return store.NewPlan(store.Plan{Limits: []store.Limit{{Quota: quota, Window: window}}})
+func one() (*Cache, []store.Take) {
+	d := New(time.Hour)
+	takes := []store.Take{{
+		Key: store.NewKey("p", "client 7"), Limit: &store.Limit{Log: "1h", Quota: 5, Window: time.Hour}, Cost: 1,
+	}}
+	d.Note(takes, denied(time.Hour), d.Ask(takes))
+	return d, takes
+}
+
+func BenchmarkLookup(b *testing.B) {
+	d, takes := one()
+	b.RunParallel(func(pb *testing.PB) {
+		for answers := make([]store.Answer, 1); pb.Next(); {
+			if !d.Lookup(takes, answers) {
+				b.Fatal("no denial")
+			}
+		}
+	})
 }

@@ -7,9 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unsafe"
 
-	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -21,18 +19,18 @@ const (
 	answers fault = iota
 	refuses       // the call fails and is not executed
 	loses         // the call is executed, but its answer is lost
-	late          // the call is executed when its caller waits no longer
+	leaves        // the caller leaves at its deadline; the call is executed and ends after twice the time
+	drops         // the caller leaves at its deadline; the call ends with an error after twice the time
+	hangs         // the same, after a minute
+	waits         // the caller leaves at its deadline; the call is never sent
 	partial       // the first of several takes is executed; other calls are not
 	oneKey        // the same, and the error concerns one key
 	panics        // the call is not executed
 )
 
-func (f fault) String() string {
-	return [...]string{"answers", "refuses", "loses", "late", "partial", "oneKey", "panics"}[f]
-}
-
 // faultyStore is a connection to logs that may be shared, on the clock of a testing/synctest bubble. As stores outside
-// the process do, it records takes of one ID once.
+// the process do, it records takes of one ID once, and finds the entry of a settlement or a merge by its cost as well:
+// by that which it is to have, by that which the caller says it had, and only of a settlement by a search.
 type faultyStore struct {
 	*sharedLogs
 
@@ -43,21 +41,15 @@ type faultyStore struct {
 type sharedLogs struct {
 	logs *memory.Store
 
-	mu      sync.Mutex
-	calls   []string                  // what was asked, such as "take all"
-	answers map[uint64][]store.Answer // of takes that were executed, by ID
-	parts   map[uint64]bool           // the IDs of takes that were executed in part
+	mu    sync.Mutex
+	calls []string // what was asked, such as "take 2"
 }
 
-func newSharedLogs() *sharedLogs {
-	return &sharedLogs{
-		logs: memory.New(1000), answers: make(map[uint64][]store.Answer), parts: make(map[uint64]bool),
-	}
-}
+func newSharedLogs() *sharedLogs { return &sharedLogs{logs: memory.New(100_000)} }
 
 var (
 	errFault  = errors.New("the store is away")
-	errOneKey = &store.StoreError{Err: errors.New("not a log"), OneKey: true}
+	errOneKey = &store.StoreError{Err: errors.New("not a log"), Class: "type", OneKey: true}
 )
 
 // connect returns a connection that answers at once.
@@ -83,11 +75,12 @@ func (s *faultyStore) up(delay time.Duration) {
 	s.delay = delay
 }
 
-func (s *faultyStore) call(ctx context.Context, name string, execute func(f fault)) error {
+func (s *faultyStore) call(ctx context.Context, name string, execute func(f fault) (recorded bool)) error {
 	s.mu.Lock()
 	s.calls = append(s.calls, name)
 	f, delay := s.fault(), s.delay
 	s.mu.Unlock()
+	begun := time.Now()
 	// A select on a timer of no duration in a bubble crashes the race detector: golang/go#78156.
 	if delay > 0 && (f == answers || f == loses) {
 		timer := time.NewTimer(delay)
@@ -98,8 +91,25 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 			return ctx.Err()
 		}
 	}
-	if f == late {
+	if f == leaves || f == drops || f == hangs || f == waits {
 		<-ctx.Done()
+		call := new(store.Call)
+		go func() {
+			if time.Sleep(time.Since(begun)); f == hangs {
+				time.Sleep(time.Minute)
+			}
+			s.mu.Lock()
+			recorded, err := false, errFault
+			switch f {
+			case leaves:
+				recorded, err = execute(f), nil
+			case waits:
+				err = nil
+			}
+			s.mu.Unlock()
+			call.End(recorded, err)
+		}()
+		return &store.LeftError{Err: &store.StoreError{Err: ctx.Err(), Class: "timeout"}, Call: call}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,15 +122,16 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 	case oneKey:
 		execute(f)
 		return errOneKey
-	case refuses, loses, late, partial:
+	case loses, partial:
 		execute(f)
+	case refuses, leaves, drops, hangs, waits:
 	}
 	return errFault
 }
 
-func executed(f fault) bool { return f == answers || f == loses || f == late }
+func executed(f fault) bool { return f == answers || f == loses || f == leaves }
 
-func (s *faultyStore) Validate(...*store.Plan) error { return nil }
+func (s *faultyStore) Validate(...*store.Limit) error { return nil }
 
 func (s *faultyStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	if err := store.ValidateTakes(takes, answers); err != nil {
@@ -131,84 +142,120 @@ func (s *faultyStore) Take(ctx context.Context, takes []store.Take, answers []st
 			return &store.ConfigError{Option: "Take", Problem: "the answers are not zero"}
 		}
 	}
-	name := "take"
-	if len(takes) > 1 {
-		name = "take all"
+	own := slices.Clone(takes)
+	for i := range own {
+		own[i].Key = cloneKey(&own[i].Key)
 	}
-	return s.call(ctx, name, func(f fault) {
+	return s.call(ctx, "take "+own[0].Key.Text, func(f fault) (recorded bool) {
 		switch {
 		case executed(f):
-			copy(answers, s.execute(takes))
-		case len(takes) > 1 && (f == partial || f == oneKey):
-			s.executeFirst(takes)
+			got := s.execute(own)
+			if f != leaves {
+				copy(answers, got)
+			}
+			recorded = own[0].Mode != store.ModePeek && isAdmitted(own, got)
+		case len(own) > 1 && (f == partial || f == oneKey):
+			s.execute(own[:1])
 		}
+		return recorded
 	})
 }
 
-func (s *sharedLogs) execute(takes []store.Take) []store.Answer {
-	id := takes[0].ID
-	if earlier := s.answers[id]; earlier != nil {
-		return earlier
-	}
-	if s.parts[id] {
-		s.logs.Settle(&store.Settlement{Key: takes[0].Key, ID: id})
-	}
-	answers := make([]store.Answer, len(takes))
-	s.logs.Take(slices.Clone(takes), answers) // which changes the IDs of takes that it does not record
-	if takes[0].Mode != store.ModePeek && !slices.ContainsFunc(answers, denied) {
-		s.answers[id] = answers
-	}
-	return answers
-}
-
-func denied(a store.Answer) bool { return !a.Allowed }
-
-func (s *sharedLogs) executeFirst(takes []store.Take) {
-	if t := takes[0]; s.answers[t.ID] == nil && !s.parts[t.ID] {
-		s.logs.Take([]store.Take{t}, make([]store.Answer, 1))
-		s.parts[takes[0].ID] = true
-	}
-}
-
-func (s *faultyStore) Settle(ctx context.Context, t store.Settlement) error {
-	return s.call(ctx, "settle", func(f fault) {
-		if executed(f) {
-			s.logs.Settle(&t)
+// holds reports whether a log has an entry of an ID, with its cost.
+func (s *sharedLogs) holds(k *store.Key, l *store.Limit, id uint64) (cost int, ok bool) {
+	for _, e := range s.logs.Log(k, l) {
+		if e.ID == id {
+			return e.Cost, true
 		}
+	}
+	return 0, false
+}
+
+// execute executes takes. Logs that have recorded the take already admit it again.
+func (s *sharedLogs) execute(takes []store.Take) []store.Answer {
+	all := make([]store.Answer, len(takes))
+	var rest []store.Take
+	for i := range takes {
+		t := &takes[i]
+		cost, ok := s.holds(&t.Key, t.Limit, t.ID)
+		if ok && cost == t.Cost && t.Mode != store.ModePeek && t.Mode != store.ModeAtMost {
+			all[i] = store.Answer{Known: true, Allowed: true, Used: cost}
+		} else {
+			rest = append(rest, *t)
+		}
+	}
+	if len(rest) == 0 {
+		return all
+	}
+	some := make([]store.Answer, len(rest))
+	s.logs.Take(rest, some)
+	for i := range all {
+		if !all[i].Known {
+			all[i], some = some[0], some[1:]
+		}
+	}
+	return all
+}
+
+func (s *faultyStore) Settle(ctx context.Context, m store.Settlement) error {
+	return s.call(ctx, "settle "+m.Key.Text, func(f fault) bool {
+		if executed(f) {
+			s.logs.Settle(&m)
+		}
+		return executed(f)
 	})
 }
 
 func (s *faultyStore) Merge(ctx context.Context, m store.MergeRequest) error {
-	return s.call(ctx, "merge", func(f fault) {
+	m.Entries = slices.Clone(m.Entries)
+	sent := time.Now()
+	return s.call(ctx, "merge "+m.Key.Text, func(f fault) bool {
 		if executed(f) {
-			s.logs.Merge(&m)
+			s.logs.Merge(s.merged(&m, time.Since(sent)))
 		}
+		return executed(f)
 	})
 }
 
-func (s *faultyStore) Log(ctx context.Context, key store.Key, window time.Duration) (e []store.Entry, err error) {
-	err = s.call(ctx, "log", func(fault) { e = s.logs.Log(&key, window) })
+// merged returns what a store adds that finds entries by their cost: one that has another cost than the request says
+// is not found, and another entry is added.
+func (s *sharedLogs) merged(m *store.MergeRequest, late time.Duration) *store.MergeRequest {
+	for i := range m.Entries {
+		e := &m.Entries[i]
+		e.Age += late
+		if cost, ok := s.holds(&m.Key, m.Limit, e.ID); ok && cost != e.Cost && cost != e.Sent {
+			println("DUP", e.ID, cost, e.Cost, e.Sent)
+			e.ID ^= 1 << 63
+		}
+	}
+	return m
+}
+
+func (s *faultyStore) Renew(ctx context.Context, r store.Renewal) error {
+	return s.call(ctx, "renew "+r.Key.Text, func(f fault) bool {
+		if executed(f) {
+			s.logs.Renew(&r)
+		}
+		return executed(f)
+	})
+}
+
+func (s *faultyStore) Log(ctx context.Context, k store.Key, l *store.Limit) (e []store.Entry, err error) {
+	err = s.call(ctx, "log "+k.Text, func(fault) bool { e = s.logs.Log(&k, l); return true })
 	return e, err
 }
 
-func (s *faultyStore) Reset(ctx context.Context, key store.Key) error {
-	return s.call(ctx, "reset", func(f fault) {
+func (s *faultyStore) Reset(ctx context.Context, k store.Key, limits []*store.Limit, young time.Duration) error {
+	return s.call(ctx, "reset "+k.Text, func(f fault) bool {
 		if executed(f) {
-			s.logs.Reset(&key)
+			s.logs.Reset(&k, limits, young)
 		}
+		return executed(f)
 	})
 }
 
-// takeOne is Take for a request that draws from one log.
-func (g *Guard) takeOne(ctx context.Context, t *store.Take, a *store.Answer) (from event.Source, err error) {
-	takes, answers := [1]store.Take{*t}, [1]store.Answer{*a}
-	from, err = g.Take(ctx, takes[:], answers[:])
-	*t, *a = takes[0], answers[0]
-	return from, err
-}
-
-func requestOf(t *store.Take, a *store.Answer) *request {
-	return &request{takes: unsafe.Slice(t, 1), answers: unsafe.Slice(a, 1)}
+func (s *faultyStore) Ping(ctx context.Context) error {
+	return s.call(ctx, "ping", func(fault) bool { return true })
 }
 
 // asked returns what was asked since the last call of asked.

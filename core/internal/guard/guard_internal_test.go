@@ -1,195 +1,1151 @@
 package guard
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"sync/atomic"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/permits"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// full is what stores can do that records are replayed to.
-var full = &remote{settler: constant{}, merger: constant{}}
+// world is a guard on a store that may fail, in a testing/synctest bubble.
+type world struct {
+	*faultyStore
 
-// The rest of an entry that was trimmed is replayed once, with an ID.
-func TestTrimmedEntriesAreReplayed(t *testing.T) {
-	j := newRecord(10, full)
-	k := new(store.Key)
-	*k = store.NewKey("p", "b")
-	plan := planOf(9, time.Minute)
-	take := func(id uint64, cost int) {
-		t := &store.Take{Key: *k, Plan: plan, Cost: cost, ID: id, Mode: store.ModeChargeDenied}
-		j.take(requestOf(t, new(store.Answer)), new([store.MaxLimits]bool), unsent)
+	t       *testing.T
+	guard   *Guard
+	freeing sync.Mutex
+	freed   []string // guarded by freeing
+}
+
+// inWorld calls f with a world for each failure policy that is given, or for Local.
+func inWorld(t *testing.T, f func(w *world), change ...func(*Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, faultyStore: newSharedLogs().connect()}
+		c := Config{
+			Store: w.faultyStore, Policy: "p", Label: "FailLocal", Timeout: 100 * time.Millisecond, LocalKeys: 1000,
+			DenyCache: time.Second,
+			Freed: func(k *store.Key) {
+				w.freeing.Lock()
+				defer w.freeing.Unlock()
+				w.freed = append(w.freed, k.Text)
+			},
+		}
+		for _, change := range change {
+			change(&c)
+		}
+		w.guard = New(c)
+		f(w)
+		w.up(0)
+		w.guard.Close()             //nolint:errcheck // tests of Close look at it
+		time.Sleep(2 * time.Second) // for calls to end that were left
+	})
+}
+
+func with(f Failure) func(*Config) { return func(c *Config) { c.Failure = f } }
+
+// take asks for units of logs.
+func (w *world) take(cost int, mode store.Mode, logs ...*modelLog) *asked {
+	w.t.Helper()
+	q := newAsked(logs, cost, mode)
+	q.sent = time.Now()
+	q.from, q.err = w.guard.Take(w.t.Context(), q.takes, q.answers)
+	return q
+}
+
+// settle changes the cost of what take has asked for.
+func (w *world) settle(q *asked, cost int) error {
+	var errs []error
+	for _, t := range q.takes {
+		errs = append(errs, w.guard.Settle(w.t.Context(), store.Settlement{
+			Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost, Cost: cost, Age: time.Since(q.sent),
+		}, q.from == event.Local))
 	}
-	take(1, 4)
-	take(2, 4)
-	take(3, 4) // one unit of the first remains
-	b, _ := j.begin(k)
-	recorded := func() part { return j.next(b) }
-	first, again := recorded(), recorded()
-	oldest := first.merged[0]
-	if len(first.merged) != 3 || oldest.cost != 1 || oldest.id == 0 || again.merged[0].id != oldest.id {
-		t.Errorf("%v, then %v", first.merged, again.merged)
+	return errors.Join(errs...)
+}
+
+// units returns the units that the store has in a log.
+func (w *world) units(l *modelLog) (n int) {
+	for _, e := range w.logs.Log(&l.key, l.limit) {
+		n += e.Cost
 	}
-	take(4, 1) // nothing remains of the first, and after the replay of the rest three units of the second
-	j.markMerged(b)
-	take(5, 1)
-	for _, e := range recorded().merged {
-		if e.id == 0 || e.id == 2 && e.cost != 3 {
-			t.Errorf("%v are replayed again", recorded().merged)
+	return n
+}
+
+// wantUnits waits until what is due was replayed, and compares the units that the store has in logs.
+func (w *world) wantUnits(want int, logs ...*modelLog) {
+	w.t.Helper()
+	time.Sleep(5 * time.Second)
+	synctest.Wait()
+	for _, l := range logs {
+		if got := w.units(l); got != want {
+			w.t.Errorf("the store has %d units of %s, want %d", got, l.key.Text, want)
 		}
 	}
-	j.reset(k)
-	take(11, 4)
-	recorded()
-	take(12, 4)
-	j.markMerged(b)
-	take(13, 4) // one unit remains of 11, which was replayed whole
-	if p := recorded(); len(p.merged) != 2 || p.merged[0].id != 12 {
-		t.Errorf("%v are replayed, want 12 and 13", p.merged)
+	if s := w.guard.Stats(); s.Backlog != 0 {
+		w.t.Errorf("%+v: a backlog is left", s)
 	}
 }
 
-// A part is bounded by its entries, since an entry of any cost is one to the store.
-func TestPartsOfABacklog(t *testing.T) {
-	j := newRecord(10, full)
-	key := store.NewKey("p", "parts")
-	plan := planOf(10_000_000, time.Minute)
-	for id := range uint64(maxPart + 2) {
-		take := &store.Take{Key: key, Plan: plan, Cost: 5000, ID: id + 1, Mode: store.ModeCharge}
-		j.take(requestOf(take, new(store.Answer)), new([store.MaxLimits]bool), unsent)
+func wantFrom(t *testing.T, q *asked, from event.Source, allowed bool) {
+	t.Helper()
+	if q.from != from || q.allowed() != allowed {
+		t.Errorf("from %v, allowed %t, want %v, %t: %v", q.from, q.allowed(), from, allowed, q.err)
 	}
-	b, _ := j.begin(&key)
-	for _, want := range []int{maxPart, 2, 0} {
-		p := j.next(b)
-		if len(p.merged) != want {
-			t.Errorf("a part of %d entries, want %d", len(p.merged), want)
+}
+
+// After five failures in a row nothing is asked but a ping about once a second, until that is answered.
+func TestBreaker(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		w.down(refuses)
+		for i := range 10 {
+			if wantFrom(t, w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour)), event.Local, true); i == 3 {
+				w.up(0)
+				wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, true) // so the count begins anew
+				w.down(refuses)
+			}
+			time.Sleep(time.Millisecond)
 		}
-		j.markMerged(b)
-	}
+		if n := strings.Count(w.asked(), "take"); n != 10 {
+			t.Errorf("%d takes, want 4, 1 and 5", n)
+		}
+		if s := w.guard.Stats(); s.Breaker != "open" || s.Outages != 1 || w.guard.Answers() {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(20 * time.Second)
+		calls := w.asked()
+		if n := strings.Count(calls, "ping"); n < 13 || n > 20 || strings.Contains(calls, "take") {
+			t.Errorf("%d pings in 20 s: %s", n, calls)
+		}
+		w.up(0)
+		w.wantUnits(1, l)
+		if s := w.guard.Stats(); s.Breaker != "closed" || s.Replayed != 10 {
+			t.Errorf("%+v", s)
+		}
+		wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, true)
+	})
 }
 
-type panicky struct{ store.Store }
-
-func (panicky) Take(context.Context, []store.Take, []store.Answer) error {
-	panic("a bug of the store")
+// A store that hangs opens the breaker, although all requests are of one key and wait for its replay.
+func TestBreakerOfOneKey(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(hangs)
+		begun := time.Now()
+		for w.guard.Answers() && time.Since(begun) < time.Minute {
+			w.take(1, store.ModeCharge, newModelLog("k", 100, time.Hour))
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("the breaker opened after %v", took)
+		}
+		w.up(0)
+		time.Sleep(2 * time.Minute) // for the calls to end
+	})
 }
 
-// A panic of the store counts as a failure, so that the breaker opens.
-func TestPanicsAreFailures(t *testing.T) {
-	r := New(Config{Store: panicky{}, Policy: "p", Failure: Open, Timeout: time.Second})
-	plan := planOf(1, time.Minute)
-	panics := 0
-	for range 20 {
-		func() {
-			defer func() {
-				if recover() != nil {
-					panics++
+// Calls that were under way when another one failed are one failure with it.
+func TestFailuresAtOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(leaves)
+		for range 4 {
+			var all sync.WaitGroup
+			for i := range 20 {
+				all.Go(func() { w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 100, time.Hour)) })
+			}
+			all.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		if s := w.guard.Stats(); s.Breaker != "closed" {
+			t.Errorf("%+v after four times of silence", s)
+		}
+	})
+}
+
+// A ping of a store without one is a peek at the log that has failed last.
+func TestPingByPeek(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(refuses)
+		for i := range 5 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint("k", i), 9, time.Hour))
+			time.Sleep(time.Millisecond)
+		}
+		w.asked()
+		w.up(0)
+		time.Sleep(2 * time.Second)
+		if calls := w.asked(); !strings.HasPrefix(calls, "take k4, merge") {
+			t.Errorf("asked %s", calls)
+		}
+		w.wantUnits(1, newModelLog("k4", 9, time.Hour))
+	}, func(c *Config) { c.Store = struct{ noPing }{noPing{c.Store.(*faultyStore)}} })
+}
+
+// noPing hides a method.
+type noPing struct{ *faultyStore }
+
+func (noPing) Ping() {}
+
+// An answer to a call that was under way when the breaker opened does not close it.
+func TestLateAnswer(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.up(90 * time.Millisecond)
+		var late *asked
+		go func() { late = w.take(1, store.ModeCharge, newModelLog("late", 9, time.Hour)) }()
+		time.Sleep(10 * time.Millisecond)
+		w.down(refuses)
+		for i := range 5 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(90 * time.Millisecond)
+		synctest.Wait()
+		if wantFrom(t, late, event.Store, true); w.guard.Answers() {
+			t.Error("the breaker is closed")
+		}
+	})
+}
+
+// Two pings are under way at most, and an answer to a third one is not waited for.
+func TestPingsThatHang(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(hangs)
+		for i := range 5 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
+		}
+		w.asked()
+		time.Sleep(30 * time.Second)
+		if calls := w.asked(); calls != "ping, ping" {
+			t.Errorf("asked %s", calls)
+		}
+		w.up(0)
+		time.Sleep(2 * time.Minute) // for them to end
+	})
+}
+
+// A decision ends with the timeout, whatever is to be replayed before.
+func TestDecisionsEndInTime(t *testing.T) {
+	for _, f := range []fault{leaves, drops} {
+		inWorld(t, func(w *world) {
+			a, b := newModelLog("a", 9, time.Hour), newModelLog("b", 9, time.Hour)
+			w.down(f)
+			for range 8 {
+				begun := time.Now()
+				wantFrom(t, w.take(1, store.ModeCharge, a, b), event.Local, true)
+				if took := time.Since(begun); took > 100*time.Millisecond {
+					t.Errorf("a decision took %v", took)
 				}
-			}()
-			r.takeOne(t.Context(), &store.Take{Key: store.NewKey("p", "b"), Plan: plan, Cost: 1}, new(store.Answer))
-		}()
-	}
-	if panics != failuresToOpen || r.breaker.state() != open {
-		t.Errorf("%d panics of 20, and the breaker is %v", panics, r.breaker.state())
-	}
-}
-
-type scripted struct {
-	store.Store
-
-	take func(cost int) error
-}
-
-func (s scripted) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
-	answers[0].Allowed = true
-	return s.take(takes[0].Cost)
-}
-
-// A success of a call that began before the breaker opened does not let later calls bypass the breaker.
-func TestLateSuccessAllowsNoBypass(t *testing.T) {
-	asked, answer := make(chan struct{}), make(chan struct{})
-	st := scripted{nil, func(cost int) error {
-		if cost == 2 {
-			return errPanicked
-		}
-		asked <- struct{}{}
-		<-answer
-		return nil
-	}}
-	r := New(Config{Store: st, Policy: "p", Failure: Open, Timeout: time.Minute})
-	plan := planOf(9, time.Minute)
-	ask := func(cost int) bool {
-		take := &store.Take{Key: store.NewKey("p", "b"), Plan: plan, Cost: cost}
-		from, _ := r.takeOne(t.Context(), take, new(store.Answer))
-		return from == event.Local
-	}
-	for range failuresToOpen - 1 {
-		ask(2)
-	}
-	late := make(chan bool)
-	go func() { late <- ask(1) }()
-	<-asked
-	ask(2)
-	close(answer)
-	if <-late || r.breaker.state() != open {
-		t.Fatalf("the late call failed, or the breaker is %v", r.breaker.state())
-	}
-	if !ask(1) { // a call to the store would block
-		t.Error("the store was called though the breaker is open")
-	}
-}
-
-// A call that is repeated ends before the next one begins: a take that the store executed after it was told to remove
-// it would count for good. A store that does not end calls in time holds nobody up for long.
-func TestRepeatedCallsEnd(t *testing.T) {
-	const timeout = 2 * time.Second
-	for _, test := range []struct {
-		ends time.Duration // of the first call, since its context ended
-		wait time.Duration // for it
-	}{{timeout / 2, timeout / 2}, {time.Hour, timeout}} {
-		synctest.Test(t, func(t *testing.T) {
-			g := New(Config{Store: constant{}, Policy: "p", Failure: Local, Timeout: timeout, LocalKeys: 10})
-			var calls atomic.Int32
-			var ended atomic.Bool
+			}
+			w.up(40 * time.Millisecond)
+			time.Sleep(10 * time.Second)
+			w.down(refuses)
+			w.take(1, store.ModeCharge, a, b)
+			w.up(40 * time.Millisecond) // two replays and a take are too long
 			begun := time.Now()
-			err := g.attempt(t.Context(), func(ctx context.Context) error {
-				if calls.Add(1) > 1 {
-					return nil
-				}
-				<-ctx.Done()
-				time.Sleep(test.ends)
-				ended.Store(true)
-				return ctx.Err()
-			})
-			if took := time.Since(begun); err != nil || calls.Load() != 2 || took != timeout+test.wait {
-				t.Errorf("%d calls in %v: %v", calls.Load(), took, err)
+			q := w.take(1, store.ModeCharge, a, b)
+			if took := time.Since(begun); took > 100*time.Millisecond {
+				t.Errorf("a decision took %v", took)
 			}
-			if ended.Load() != (test.ends < timeout) {
-				t.Errorf("the first call has ended: %t", ended.Load())
-			}
-			time.Sleep(test.ends) // the bubble must have no goroutines left
+			wantFrom(t, q, event.Local, false)
 		})
 	}
 }
 
-// The error of Close is the one with which the store has refused the replay, also if that concerns one key.
-func TestCloseTellsWhyNothingWasReplayed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSharedLogs().connect()
-		g := New(Config{Store: s, Policy: "p", Failure: Local, Timeout: time.Second, LocalKeys: 10})
-		s.down(oneKey)
-		take := &store.Take{Key: store.NewKey("p", "k"), Plan: planOf(9, time.Minute), Cost: 1}
-		if from, err := g.takeOne(t.Context(), take, new(store.Answer)); from != event.Local {
-			t.Fatal(from, err)
+// The policies decide without a store that has failed. What Open admits counts nowhere, and Closed has nothing counted
+// that it refuses.
+func TestPolicies(t *testing.T) {
+	for _, f := range []fault{refuses, loses, leaves, drops, panics} {
+		for _, policy := range []Failure{Open, Closed} {
+			inWorld(t, func(w *world) {
+				l, other := newModelLog("k", 9, time.Hour), newModelLog("other", 9, time.Hour)
+				w.down(f)
+				for range 10 {
+					q := w.take(1, store.ModeCharge, l, other)
+					if policy == Open {
+						wantFrom(t, q, event.Local, true)
+					} else if q.from != event.Store || !store.IsOutage(q.err) {
+						t.Errorf("from %v: %v", q.from, q.err)
+					}
+					if err := w.settle(q, 0); policy == Open && err != nil {
+						t.Error(err)
+					}
+				}
+				w.up(0)
+				if policy == Closed {
+					w.wantUnits(0, l, other)
+				}
+			}, with(policy))
 		}
-		if err := g.Close(); !errors.Is(err, errOneKey) {
-			t.Errorf("Close: %v, want %v", err, errOneKey)
+	}
+}
+
+// A mistake in the configuration is no outage, and no decision.
+func TestConfigErrors(t *testing.T) {
+	for _, policy := range []Failure{Local, Open, Closed} {
+		inWorld(t, func(w *world) {
+			q := &asked{takes: make([]store.Take, 1), answers: make([]store.Answer, 1)}
+			q.takes[0] = store.Take{Key: store.NewKey("p", "k"), Cost: 1} // without a limit
+			q.takes[0].Limit = &store.Limit{Log: "a", Quota: 1, Window: time.Hour}
+			q.takes[0].Cost = 0
+			from, err := w.guard.Take(t.Context(), q.takes, q.answers)
+			if from != event.Store || !errors.As(err, new(*store.ConfigError)) || w.guard.Stats().Failures != 0 {
+				t.Errorf("from %v: %v", from, err)
+			}
+		}, with(policy))
+	}
+}
+
+// A key of another type is decided here, is tried about once a second, and stops nobody else.
+func TestErrorOfOneKey(t *testing.T) {
+	inWorld(t, func(w *world) {
+		bad, good := newModelLog("bad", 90, time.Hour), newModelLog("good", 200, time.Hour)
+		w.faults(func() fault {
+			if strings.HasSuffix(w.calls[len(w.calls)-1], "bad") {
+				return oneKey
+			}
+			return answers
+		})
+		for i := range 100 {
+			wantFrom(t, w.take(1, store.ModeCharge, bad), event.Local, i < 90)
+			wantFrom(t, w.take(1, store.ModeCharge, good), event.Store, true)
+			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(2 * time.Minute) // the bubble must have no timers left
+		calls := w.asked()
+		if n := strings.Count(calls, "bad"); n > 25 || strings.Contains(calls, "settle") {
+			t.Errorf("the key was tried %d times in 10 s: %s", n, calls)
+		}
+		if s := w.guard.Stats(); s.Breaker != "closed" || s.Failures != 0 {
+			t.Errorf("%+v", s)
+		}
+		w.up(0)
+		w.wantUnits(90, bad)
+		w.wantUnits(100, good)
 	})
+}
+
+// An error about the only key of a request says that nothing was recorded.
+func TestErrorOfTheOnlyKey(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(oneKey)
+		if q := w.take(1, store.ModeCharge, newModelLog("bad", 9, time.Hour)); q.err == nil || store.IsOutage(q.err) {
+			t.Errorf("%v", q.err)
+		}
+		if s := w.guard.Stats(); s.Backlog != 0 || s.Failures != 0 {
+			t.Errorf("%+v", s)
+		}
+	}, with(Closed))
+}
+
+// While a long backlog is replayed, requests of its key are decided here at once, by an error of a class of its own.
+func TestLongBacklog(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l, other := newModelLog("k", 10_000, time.Hour), newModelLog("other", 10, time.Hour)
+		w.down(refuses)
+		for range 2000 {
+			w.take(1, store.ModeCharge, l)
+			time.Sleep(time.Microsecond)
+		}
+		w.up(50 * time.Millisecond)
+		for w.guard.Stats().Replayed == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		begun := time.Now()
+		q := w.take(1, store.ModeCharge, l, other)
+		wantFrom(t, q, event.Local, true)
+		var failed *store.StoreError
+		if !errors.As(q.err, &failed) || failed.Class != "replay" || time.Since(begun) > 0 {
+			t.Errorf("%v after %v", q.err, time.Since(begun))
+		}
+		wantFrom(t, w.take(1, store.ModeCharge, newModelLog("third", 10, time.Hour)), event.Store, true)
+		w.wantUnits(2001, l)
+		w.wantUnits(1, other)
+		if s := w.guard.Stats(); s.Replayed > 2010 || s.Outages != 1 {
+			t.Errorf("%+v: pages were sent again", s)
+		}
+	})
+}
+
+// Backlogs of many keys are replayed without a request, several at the same time.
+func TestManyBacklogs(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const keys = 1900 // which must not share logs
+		w.down(refuses)
+		for i := range keys {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 10, time.Hour))
+		}
+		w.up(10 * time.Millisecond)
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if s := w.guard.Stats(); s.Replayed != keys || s.Backlog != 0 {
+			t.Errorf("%+v", s)
+		}
+	}, func(c *Config) { c.LocalKeys = 2000 })
+}
+
+// Keys for which there is no place count as lost, and Close says so.
+func TestLostKeys(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	inWorld(t, func(w *world) {
+		w.down(refuses)
+		for i := range 30 {
+			w.take(2, store.ModeCharge, newModelLog(fmt.Sprint(i), 10, time.Hour))
+		}
+		if s := w.guard.Stats(); s.Lost != 20 || s.Backlog != 20 {
+			t.Errorf("%+v", s)
+		}
+		w.up(0)
+		time.Sleep(5 * time.Second)
+		synctest.Wait() // time passing orders nothing for the race detector
+		if !strings.Contains(log.String(), "units=20") {
+			t.Errorf("the log does not tell:\n%s", &log)
+		}
+		err := w.guard.Close()
+		if err == nil || !strings.Contains(err.Error(), "20 units") || !errors.Is(w.guard.Close(), err) {
+			t.Errorf("Close: %v", err)
+		}
+	}, func(c *Config) { c.LocalKeys = 10 })
+}
+
+// Keys whose window has passed have no place in the record.
+func TestPlacesOfARecord(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(refuses)
+		for i := range 100 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 10, time.Second))
+			time.Sleep(time.Second)
+		}
+		if s := w.guard.Stats(); s.Lost != 0 || s.Backlog > 20 {
+			t.Errorf("%+v", s)
+		}
+	}, func(c *Config) { c.LocalKeys = 10 })
+}
+
+// What has left its window is not replayed, and not kept for that.
+func TestReplayAfterTheWindow(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 10, time.Second)
+		w.down(loses)
+		for range 8 {
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
+		}
+		time.Sleep(30 * time.Second)
+		w.asked()
+		w.up(0)
+		w.wantUnits(0, l)
+		if calls := w.asked(); strings.Contains(calls, "merge") || strings.Contains(calls, "settle") {
+			t.Errorf("asked %s", calls)
+		}
+	})
+}
+
+// What was undone or settled in an outage is replayed as that, whether the store had it or not, and in a later one.
+func TestSettleInAnOutage(t *testing.T) {
+	for _, f := range []fault{refuses, loses, leaves, drops} {
+		for _, again := range []bool{false, true} {
+			inWorld(t, func(w *world) {
+				l := newModelLog("k", 100, time.Hour)
+				w.down(f)
+				var all []*asked
+				for range 10 {
+					all = append(all, w.take(2, store.ModeCharge, l))
+				}
+				if again { // the replay fails as well
+					time.Sleep(3 * time.Second)
+				}
+				for i, q := range all {
+					if err := w.settle(q, []int{0, 1, 3, 2}[i%4]); err != nil {
+						t.Error(err)
+					}
+				}
+				if again {
+					w.up(0)
+					time.Sleep(3 * time.Second)
+					w.down(f)
+					w.take(1, store.ModePeek, l)
+					for _, q := range all[:3] {
+						w.settle(q, 0) //nolint:errcheck // the store may be told directly, and not answer
+					}
+					w.up(0)
+					for _, q := range all[:3] {
+						w.settle(q, 0) //nolint:errcheck // as above
+					}
+				}
+				w.up(0)
+				want := 0
+				for i := range all {
+					if i >= 3 || !again {
+						want += []int{0, 1, 3, 2}[i%4]
+					}
+				}
+				w.wantUnits(want, l)
+			})
+		}
+	}
+}
+
+// A settlement that comes while the take's call is under way is sent when that has ended.
+func TestSettleAfterTheCall(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		w.down(leaves)
+		q := w.take(2, store.ModeCharge, l)
+		w.up(0)
+		w.asked()
+		for _, cost := range []int{1, 0, 3} { // what was undone stays undone
+			if err := w.settle(q, cost); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(99 * time.Millisecond)
+		if calls := w.asked(); strings.Contains(calls, "settle") {
+			t.Errorf("asked %s while the take was under way", calls)
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if calls := w.asked(); !strings.Contains(calls, "settle") {
+			t.Errorf("asked %q, want a settlement", calls)
+		}
+		w.wantUnits(0, l)
+		if !slices.Equal(w.freed, []string{"k"}) {
+			t.Errorf("freed %v", w.freed)
+		}
+	})
+}
+
+// Of two settlements at the same time, the second one is sent when the first one has ended.
+func TestSettleOneAtATime(t *testing.T) {
+	for _, policy := range []Failure{Local, Open, Closed} {
+		inWorld(t, func(w *world) {
+			l := newModelLog("k", 100, time.Hour)
+			q := w.take(5, store.ModeCharge, l)
+			w.up(50 * time.Millisecond)
+			w.asked()
+			go w.settle(q, 3) //nolint:errcheck // it answers
+			time.Sleep(10 * time.Millisecond)
+			if err := w.settle(q, 1); err != nil {
+				t.Error(err)
+			}
+			if calls := w.asked(); calls != "settle k" {
+				t.Errorf("asked %s", calls)
+			}
+			w.wantUnits(1, l)
+		}, with(policy))
+	}
+}
+
+// What is settled or added while a replay is under way is replayed as well.
+func TestChangesDuringAReplay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		time.Sleep(time.Minute)
+		w.up(10 * time.Millisecond)
+		w.down(loses)
+		var a, b *asked
+		var all sync.WaitGroup
+		all.Go(func() { a = w.take(2, store.ModeCharge, l) })
+		all.Go(func() { b = w.take(2, store.ModeCharge, l) })
+		all.Wait()
+		if err := w.settle(a, 1); err != nil {
+			t.Error(err)
+		}
+		w.up(50 * time.Millisecond)
+		wait := func(call string) {
+			for w.asked() != call {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		w.asked()
+		wait("ping")
+		wait("settle k")
+		if err := w.settle(b, 1); err != nil { // while a is settled
+			t.Error(err)
+		}
+		wait("settle k")
+		wait("merge k")
+		err := w.guard.add(t.Context(), &store.Settlement{
+			Key: l.key, Limit: l.limit, ID: newID(), Cost: 7, Age: 30 * time.Second,
+		})
+		if err != nil { // while both are merged
+			t.Error(err)
+		}
+		w.wantUnits(9, l)
+	})
+}
+
+// A settlement whose caller has left is followed by the next one when it has ended.
+func TestSettlementThatWasLeft(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		q := w.take(5, store.ModeCharge, l)
+		w.down(leaves)
+		if err := w.settle(q, 3); !store.IsOutage(err) {
+			t.Error(err)
+		}
+		w.up(0)
+		if err := w.settle(q, 1); err != nil {
+			t.Error(err)
+		}
+		w.wantUnits(1, l)
+	})
+}
+
+// Many settlements are replayed beside requests, which do not wait for them, and each is the latest.
+func TestManySettlements(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 1000, time.Hour)
+		w.up(10 * time.Millisecond)
+		w.down(loses)
+		var all sync.WaitGroup
+		made := make([]*asked, 60)
+		for i := range made {
+			all.Go(func() { made[i] = w.take(2, store.ModeCharge, l) })
+		}
+		all.Wait()
+		settle := func(cost int) {
+			for _, q := range made {
+				if err := w.settle(q, cost); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		settle(1)
+		w.up(50 * time.Millisecond)
+		for w.asked(); !strings.Contains(w.asked(), "settle"); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		begun := time.Now()
+		wantFrom(t, w.take(1, store.ModePeek, l), event.Local, true)
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("a request has waited %v", took)
+		}
+		settle(3)
+		w.wantUnits(180, l)
+		w.down(loses)
+		q := w.take(2, store.ModeCharge, l)
+		if err := w.settle(q, 1); err != nil {
+			t.Error(err)
+		}
+		w.asked()
+		for !strings.Contains(w.asked(), "settle") {
+			w.take(1, store.ModePeek, l) // so that it is tried
+		}
+		go w.take(1, store.ModePeek, l)
+		time.Sleep(10 * time.Millisecond)
+		if err := w.settle(q, 4); err != nil { // while it is told the cost before, without an answer
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		w.up(0)
+		w.wantUnits(184, l)
+	})
+}
+
+// What was never sent, and was undone, needs no settlement.
+func TestUnsentTakesAreNotSettled(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		w.down(refuses)
+		for i := range 5 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
+		}
+		time.Sleep(3 * time.Second)
+		for range 10 {
+			if err := w.settle(w.take(1, store.ModeCharge, l), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		w.asked()
+		w.up(0)
+		w.wantUnits(0, l)
+		if calls := w.asked(); strings.Contains(calls, "settle") {
+			t.Errorf("asked %s", calls)
+		}
+	})
+}
+
+// If many replays fail in a row, the others are tried later.
+func TestReplaysThatFail(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(refuses)
+		for i := range 200 {
+			w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
+		}
+		w.faults(func() fault {
+			if w.calls[len(w.calls)-1] != "ping" {
+				return refuses
+			}
+			return answers
+		})
+		time.Sleep(2 * time.Second)
+		w.asked()
+		time.Sleep(10 * time.Second)
+		if n := strings.Count(w.asked(), "merge"); n < 16*6 || n > 40*10 {
+			t.Errorf("%d replays were tried in 10 s", n)
+		}
+	})
+}
+
+// A take whose caller has left, and that is denied here, is removed when its call has ended. One that was not recorded
+// needs no settlement.
+func TestDeniedAfterLeaving(t *testing.T) {
+	for _, f := range []fault{leaves, drops, waits} {
+		inWorld(t, func(w *world) {
+			l, other := newModelLog("k", 1, time.Hour), newModelLog("other", 5, time.Hour)
+			w.down(refuses)
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
+			w.up(0)
+			time.Sleep(3 * time.Second)
+			w.logs.Reset(&l.key, []*store.Limit{l.limit}, 0) // as if another process had given it back
+			w.down(f)
+			wantFrom(t, w.take(1, store.ModeCharge, l, other), event.Local, false)
+			w.up(0)
+			w.asked()
+			w.wantUnits(0, l, other)
+			if calls := w.asked(); (f == waits) == strings.Contains(calls, "settle") {
+				t.Errorf("%d: asked %s", f, calls)
+			}
+		})
+	}
+}
+
+// A take that was undone is removed where a replay has added it, although its call has recorded nothing.
+func TestUndoneAfterAReplay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l, full := newModelLog("k", 9, time.Hour), newModelLog("full", 1, time.Hour)
+		w.take(1, store.ModeCharge, full)
+		w.down(leaves)
+		q := w.take(1, store.ModeCharge, l, full)
+		wantFrom(t, q, event.Local, true)
+		w.up(0)
+		if a := w.take(1, store.ModePeek, l).answers[0]; a.Used != 1 {
+			t.Errorf("%+v after a replay", a)
+		}
+		if err := w.settle(q, 0); err != nil {
+			t.Error(err)
+		}
+		w.wantUnits(0, l)
+		w.wantUnits(1, full)
+	})
+}
+
+// What is to be removed of one log is bounded.
+func TestOwedIsBounded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 1, time.Hour)
+		w.take(1, store.ModeCharge, l)
+		for i := range 2 * mostOwed {
+			w.guard.record.owe(&store.Settlement{Key: l.key, Limit: l.limit, ID: uint64(i + 1), Was: 1}, true)
+		}
+		if s := w.guard.Stats(); s.Backlog != mostOwed {
+			t.Errorf("%+v", s)
+		}
+		w.wantUnits(1, l)
+		w.asked()
+		for _, age := range []time.Duration{0, 2 * time.Hour} { // which has left the window
+			w.guard.record.owe(&store.Settlement{Key: l.key, Limit: l.limit, ID: newID(), Was: 1, Age: age}, true)
+		}
+		w.wantUnits(1, l)
+		if calls := w.asked(); calls != "settle k" {
+			t.Errorf("asked %s", calls)
+		}
+	})
+}
+
+// Each mode is decided here as the store would, and afterwards the store has what was recorded, whatever it had.
+func TestModesInAnOutage(t *testing.T) {
+	for _, f := range []fault{refuses, loses, leaves, drops} {
+		for mode, want := range map[store.Mode]int{
+			store.ModeCharge: 3, store.ModePeek: 0, store.ModeRecord: 6, store.ModeChargeDenied: 3, store.ModeAtMost: 3,
+		} {
+			inWorld(t, func(w *world) {
+				l, other := newModelLog("k", 3, time.Hour), newModelLog("other", 100, time.Hour)
+				w.down(f)
+				admitted := 0
+				for range 6 {
+					q := w.take(1, mode, l, other)
+					if q.from != event.Local {
+						t.Fatalf("%v: from %v", mode, q.from)
+					}
+					if q.allowed() {
+						admitted++
+					}
+				}
+				if want := map[bool]int{true: 6, false: 3}[mode == store.ModePeek || mode == store.ModeRecord]; admitted != want {
+					t.Errorf("%v: %d admitted, want %d", mode, admitted, want)
+				}
+				w.up(0)
+				w.wantUnits(want, other)
+				if mode != store.ModeChargeDenied { // of which the store may have more that count for no longer
+					w.wantUnits(want, l)
+				} else if n := w.units(l); n < 3 || n > 6 {
+					t.Errorf("the store has %d units of k", n)
+				}
+			})
+		}
+	}
+}
+
+// Algorithms that count are decided and settled here, and nothing of an outage comes to the store.
+func TestCountersInAnOutage(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 3, time.Hour)
+		l.limit.Algorithm = store.FixedWindow
+		w.down(refuses)
+		q := w.take(1, store.ModeCharge, l)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Local, true)
+		wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, false)
+		err := w.guard.Settle(t.Context(), store.Settlement{
+			Key: l.key, Limit: l.limit, ID: q.takes[0].ID, Was: 1, Period: q.answers[0].Period,
+		}, true)
+		if err != nil {
+			t.Error(err)
+		}
+		wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
+		w.up(0)
+		time.Sleep(5 * time.Second)
+		if a := w.take(1, store.ModePeek, l).answers[0]; a.Used != 0 || w.guard.Stats().Backlog != 0 {
+			t.Errorf("%+v, %+v", a, w.guard.Stats())
+		}
+	})
+}
+
+// A request that was not asked of a log is added to it later, in an outage too, and its cost changed.
+func TestAdd(t *testing.T) {
+	for i := range 10 {
+		f, before := fault(i/2), i%2 == 0 // the first change is before the outage
+		inWorld(t, func(w *world) {
+			l := newModelLog("k", 100, time.Hour)
+			take := store.Take{Key: l.key, Limit: l.limit, ID: newID()}
+			for i, cost := range []int{3, 5, 2} {
+				if i > 0 || !before {
+					w.down(f)
+				}
+				take.Cost = cost
+				time.Sleep(time.Minute)
+				if err := w.guard.Add(t.Context(), &take, 2*time.Minute); err != nil {
+					t.Errorf("%d: %v", f, err)
+				}
+			}
+			w.up(0)
+			w.wantUnits(2, l)
+			for _, e := range w.logs.Log(&l.key, l.limit) {
+				if age := time.Since(e.At); age < 4*time.Minute {
+					t.Errorf("%d: the entry is of %v ago", f, age)
+				}
+			}
+		})
+	}
+}
+
+// Reset forgets what was admitted here, and what was to be replayed.
+func TestReset(t *testing.T) {
+	for _, f := range []fault{refuses, loses} {
+		inWorld(t, func(w *world) {
+			l := newModelLog("k", 3, time.Hour)
+			reset := func() error { return w.guard.Reset(t.Context(), l.key, []*store.Limit{l.limit}) }
+			w.down(f)
+			for range 5 {
+				w.take(1, store.ModeCharge, l)
+			}
+			if err := reset(); !store.IsOutage(err) {
+				t.Errorf("%v", err)
+			}
+			wantFrom(t, w.take(2, store.ModeCharge, l), event.Local, true)
+			w.up(0)
+			time.Sleep(2 * time.Second)
+			if err := reset(); err != nil {
+				t.Error(err)
+			}
+			w.wantUnits(0, l)
+			wantFrom(t, w.take(3, store.ModeCharge, l), event.Store, true)
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, false)
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Cache, false)
+			if err := reset(); err != nil {
+				t.Error(err)
+			}
+			wantFrom(t, w.take(3, store.ModeCharge, l), event.Store, true)
+		})
+	}
+}
+
+// A denial is remembered, but not of a log of which something is to be replayed.
+func TestDenialsBesideABacklog(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l, common := newModelLog("k", 3, time.Hour), newModelLog("common", 1, time.Hour)
+		w.take(1, store.ModeCharge, common)
+		wantFrom(t, w.take(1, store.ModeCharge, l, common), event.Store, false)
+		q := w.take(1, store.ModeCharge, l, common)
+		wantFrom(t, q, event.Cache, false)
+		if q.answers[0].Known || !q.answers[1].Known || q.answers[1].Retry <= 0 {
+			t.Errorf("%+v", q.answers)
+		}
+		w.down(refuses)
+		wantFrom(t, w.take(1, store.ModeCharge, common), event.Cache, false)
+		time.Sleep(time.Second)
+		wantFrom(t, w.take(1, store.ModeCharge, common), event.Local, true)
+		w.up(0)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Store, true)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Store, false)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Cache, false)
+		w.down(refuses)
+		wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Local, true)
+		w.up(0)
+		time.Sleep(50 * time.Millisecond)
+		wantFrom(t, w.take(1, store.ModeCharge, common), event.Store, false) // after a replay
+		w.wantUnits(2, common)
+	})
+}
+
+// Permits that this process holds count in an outage, and those that were taken in it are in the store afterwards.
+// What the store has recorded for nobody is given back.
+func TestPermitsInAnOutage(t *testing.T) {
+	for _, f := range []fault{refuses, loses, leaves, drops} {
+		inWorld(t, func(w *world) {
+			l := newModelLog("k", 3, 30*time.Second)
+			l.limit.Permits = true
+			hold := func(q *asked) *permits.Held {
+				return w.guard.Permits.Hold(t.Context(), []permits.Permit{{
+					Key: l.key, Limit: l.limit, ID: q.takes[0].ID, Degraded: q.from == event.Local,
+				}})
+			}
+			take := func(from event.Source, allowed bool) *permits.Held {
+				t.Helper()
+				q := w.take(1, store.ModeCharge, l)
+				if wantFrom(t, q, from, allowed); !allowed {
+					return nil
+				}
+				return hold(q)
+			}
+			first := take(event.Store, true)
+			w.down(f)
+			second, third := take(event.Local, true), take(event.Local, true)
+			take(event.Local, false)
+			if err := second.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			fourth := take(event.Local, true)
+			take(event.Local, false)
+			w.up(0)
+			time.Sleep(3 * time.Second) // a renewal would be due later
+			if got := w.units(l); got != 3 {
+				t.Errorf("%d: the store has %d permits, of 3", f, got)
+			}
+			for _, h := range []*permits.Held{first, third, fourth} {
+				if err := h.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			w.wantUnits(0, l)
+		})
+	}
+}
+
+// A permit whose release was not answered is given back as soon as the store answers again.
+func TestReleaseInAnOutage(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 3, time.Hour)
+		l.limit.Permits = true
+		q := w.take(1, store.ModeCharge, l)
+		held := w.guard.Permits.Hold(t.Context(), []permits.Permit{{Key: l.key, Limit: l.limit, ID: q.takes[0].ID}})
+		w.down(refuses)
+		if err := held.Release(t.Context()); !store.IsOutage(err) {
+			t.Error(err)
+		}
+		w.up(0)
+		w.wantUnits(0, l)
+	})
+}
+
+// Permits that the store has lost are added again, at most a third of a lease later, or after an outage at once.
+func TestPermitsThatAreLost(t *testing.T) {
+	for _, outage := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			l := newModelLog("k", 3, 30*time.Second)
+			l.limit.Permits = true
+			q := w.take(1, store.ModeCharge, l)
+			held := w.guard.Permits.Hold(t.Context(), []permits.Permit{{Key: l.key, Limit: l.limit, ID: q.takes[0].ID}})
+			w.logs.Reset(&l.key, []*store.Limit{l.limit}, 0)
+			if outage {
+				w.down(refuses)
+				w.take(1, store.ModePeek, newModelLog("other", 3, time.Hour))
+				w.up(0)
+				w.take(1, store.ModePeek, newModelLog("other", 3, time.Hour))
+			} else {
+				time.Sleep(10 * time.Second)
+			}
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+			if got := w.units(l); got != 1 {
+				t.Errorf("%d permits after 10 s, or after an outage %t", got, outage)
+			}
+			if err := held.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			w.wantUnits(0, l)
+		})
+	}
+}
+
+// Close replays what is left, and its error says what it could not.
+func TestClose(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			l := newModelLog("k", 100, time.Hour)
+			w.down(refuses)
+			for range 7 {
+				w.take(2, store.ModeCharge, l)
+			}
+			if !down {
+				w.up(0)
+			}
+			err := w.guard.Close()
+			if !down {
+				if err != nil || w.units(l) != 14 {
+					t.Errorf("%v; %d units", err, w.units(l))
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), "14 units") || !errors.Is(err, errFault) {
+				t.Errorf("%v", err)
+			}
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true) // it still decides
+			w.up(0)
+			wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, true)
+		})
+	}
+}
+
+// Close takes five seconds at most.
+func TestCloseEnds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.down(leaves)
+		for i := range 50 {
+			w.take(2, store.ModeCharge, newModelLog(fmt.Sprint(i), 10, time.Hour))
+		}
+		begun := time.Now()
+		err := w.guard.Close()
+		if took := time.Since(begun); err == nil || took > 6*time.Second {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+// Overrides have the time of a decision, and their errors are no failures of the store.
+func TestOverrides(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx, cancel := w.guard.Within(t.Context())
+		defer cancel()
+		begun := time.Now()
+		for range 4 {
+			if _, _, err := w.guard.Overrides(ctx, "p", ""); !store.IsOutage(err) {
+				t.Error(err)
+			}
+			if err := w.guard.SetOverride(ctx, "p", store.Override{}); !store.IsOutage(err) {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(begun); took > 100*time.Millisecond || w.guard.Stats().Failures != 0 {
+			t.Errorf("%v, %+v", took, w.guard.Stats())
+		}
+	}, func(c *Config) { c.Store = hanging{c.Store.(*faultyStore)} })
+}
+
+// hanging does not answer about overrides.
+type hanging struct{ *faultyStore }
+
+func (hanging) Overrides(ctx context.Context, _, _ string) (string, []store.Override, error) {
+	<-ctx.Done()
+	return "", nil, ctx.Err()
+}
+
+func (hanging) SetOverride(ctx context.Context, _ string, _ store.Override) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// The beginning and the end of an outage are logged, at most every ten seconds, and no identity.
+func TestOutageLog(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	inWorld(t, func(w *world) {
+		l := newModelLog("alice", 100, time.Hour)
+		for range 10 {
+			w.down(refuses)
+			w.take(1, store.ModeCharge, l)
+			w.up(0)
+			w.take(1, store.ModeCharge, l)
+			time.Sleep(2 * time.Second)
+		}
+	})
+	text := log.String()
+	if n, m := strings.Count(text, "does not answer"), strings.Count(text, "answers again"); n != 2 || m != 2 {
+		t.Errorf("%d and %d lines of 10 outages in 20 s:\n%s", n, m, text)
+	}
+	if strings.Contains(text, "alice") || !strings.Contains(text, "policy=p failure=FailLocal") {
+		t.Errorf("the log has:\n%s", text)
+	}
+}
+
+// A take allocates little, and a repeated denial nothing.
+func TestAllocations(t *testing.T) {
+	s := newSharedLogs().connect()
+	g := New(Config{Store: answering{s}, Policy: "p", Timeout: time.Minute, DenyCache: time.Hour, LocalKeys: 1000})
+	defer g.Close()
+	l := newModelLog("k", 1_000_000, time.Hour)
+	if n := testing.AllocsPerRun(100, func() {
+		takes, answers := [1]store.Take{{Key: l.key, Limit: l.limit, Cost: 1}}, [1]store.Answer{}
+		g.Take(context.Background(), takes[:], answers[:]) //nolint:errcheck // it answers
+	}); n > 6 && !testlen.Race { // the race detector makes some of its own
+		t.Errorf("%v allocations a take", n) // of the context
+	}
+	denied := newModelLog("denied", 1, time.Hour)
+	if n := testing.AllocsPerRun(100, func() {
+		takes, answers := [1]store.Take{{Key: denied.key, Limit: denied.limit, Cost: 1}}, [1]store.Answer{}
+		g.Take(context.Background(), takes[:], answers[:]) //nolint:errcheck // it answers
+	}); n > 0 {
+		t.Errorf("%v allocations a denial", n)
+	}
+}
+
+// answering answers without noting what was asked.
+type answering struct{ *faultyStore }
+
+func (s answering) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	s.logs.Take(takes, answers)
+	return nil
+}
+
+// IDs are unique and not 0, however many goroutines make them.
+func TestIDsAreUnique(t *testing.T) {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	seen := make(map[uint64]bool)
+	for range 8 {
+		all.Go(func() {
+			for range 1000 {
+				id := newID()
+				mu.Lock()
+				if seen[id] || id == 0 {
+					t.Error(id)
+				}
+				seen[id] = true
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
 }

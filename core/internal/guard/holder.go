@@ -1,140 +1,164 @@
 package guard
 
 import (
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/internal/lease"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Package lease describes what a lease is. This file decides when units are booked, and how many.
-//
-// A log with few requests has no lease. With leastDemand requests in the time of a lease, on average of late, it gets a
-// holder, and the next request takes its units and books more in the same call. Requests that come meanwhile wait.
-// It keeps the holder while leastUsed units of its leases are used on average. When the lease has ended, or cannot
-// serve a request, the next call settles it, takes, and books again; without a request, a timer settles it. In a
-// request over several logs, those with a lease are spent of before the others are asked.
-
+// A list of takes with few requests has no lease. With leastDemand requests in the time of a lease, on average of late,
+// it gets a holder, which it keeps while leastUsed units of its leases are used on average.
 const (
-	leastDemand  = 6      // requests in the time of a lease: logs with weights cost the store more, also without one
-	sureDemand   = 48     // requests in that time after which the time before does not matter
-	leastUsed    = 2      // units of a lease: for fewer, booking and settling cost the store more
-	leastUnits   = 4      // to book, since more are seldom missing to others
-	mostHolders  = 65_536 // logs with leases
-	mostWaits    = 3      // for bookings on their way, of one request
-	holderShards = 4096
-	counters     = 65_536 // half a megabyte
-	idleLeases   = 4      // for so many times the length of a lease a holder without one is kept
+	leastDemand   = 6  // requests in the time of a lease, which costs the store more than a take
+	sureDemand    = 48 // requests in that time after which the time before does not matter
+	leastUsed     = 2  // units of a lease
+	leastUnits    = 4  // to ask for, since more are seldom missing to others
+	part          = 4  // of what is left, which the processes share
+	mostProcesses = 16 // that count
+	mostHolders   = 65_536
+	counters      = 65_536 // half a megabyte
+	idleLeases    = 4      // for so many times the length of a lease a holder without one is kept
 )
 
-// leases are what this process has booked ahead.
+// leases are what this process has taken ahead.
 type leases struct {
-	length  time.Duration
-	demand  [counters]atomic.Uint64 // see counted
-	holders [holderShards]atomic.Pointer[holder]
-	closed  atomic.Bool
-
-	mu    sync.Mutex // is held while holders are added or removed
-	count atomic.Int64
+	start  time.Time
+	length time.Duration
+	demand [counters]atomic.Uint64 // see counted
+	count  atomic.Int64            // of holders
+	shards [256]struct {
+		mu      sync.RWMutex
+		holders map[uint64][]*holder // by the hash of the key
+	}
 }
 
-// holder is what this process knows of one log with one set of limits.
+// holder is what this process knows of one list of takes, which are of one key.
 type holder struct {
-	next atomic.Pointer[holder]
-	key  store.Key
-	hash uint64
-	plan *store.Plan
+	*leases
+
+	takes []store.Take
 
 	mu      sync.Mutex
-	lease   *Lease        // in hand, or nil
-	last    *Lease        // the latest that was ended, or nil
-	booking chan struct{} // closed when the booking on its way was answered; nil if there is none
-	waiting int           // requests that wait for it
-	size    int           // units to book next
+	hand    *held         // the lease in hand, or nil
+	last    *held         // the latest that was ended, or nil
+	booking chan struct{} // closed when the call that takes a lease has ended; nil if there is none
+	size    int           // units to ask for next; 0 if there are few requests, so that the holder ends
 	used    float64       // units of a lease that were used of late
-	others  float64       // leases of other processes that were seen of late
-	again   time.Duration // when to book again, since the start of the guard
-	late    bool          // the lease had ended when the booking was answered
+	seen    int           // processes that use the logs as much as this one, this one included
+	again   time.Duration // no lease before
 	timer   *time.Timer
-	gone    bool // it is not in the table any more
 }
 
-// Lease is one booking. The lock of its holder guards it.
-type Lease struct {
+// held is one lease. The lock of its holder guards it.
+type held struct {
 	lease.Lease
 	*holder
 
+	turn     chan struct{} // a semaphore of settlements
 	id       uint64
-	states   []store.State // of the limits, after the booking
-	answered time.Duration // the booking, by the monotonic clock
-	settling chan struct{} // closed when the settlement on its way was answered; nil if there is none
+	answers  []store.Answer
+	sent     time.Duration // by the monotonic clock
+	answered time.Duration
 }
-
-// Use is units that were spent of a lease. The zero Use is none.
-type Use struct {
-	of *Lease
-	at time.Duration // by the monotonic clock
-}
-
-// IsLeased reports whether there is a use.
-func (u Use) IsLeased() bool { return u.of != nil }
-
-var processStart = time.Now()
 
 // instant reads the clocks.
-func instant() lease.Instant {
+func (ls *leases) instant() lease.Instant {
 	now := time.Now()
-	return lease.Instant{Mono: now.Sub(processStart), Wall: time.Duration(now.UnixNano())}
+	return lease.Instant{Mono: now.Sub(ls.start), Wall: time.Duration(now.UnixNano())}
 }
 
-// find returns the holder of a take's log and limits, or nil. hash is that of the key.
-func (ls *leases) find(t *store.Take, hash uint64) *holder {
-	if ls.count.Load() == 0 {
-		return nil // without a look at the table, which is seldom in the processor's cache
-	}
-	for h := ls.holders[hash%holderShards].Load(); h != nil; h = h.next.Load() {
-		if h.hash == hash && isSame(h.plan, t.Plan) && logKeyOf(&h.key) == logKeyOf(&t.Key) {
+// isOf reports whether a holder is of a list. The limits of a request may be made anew, as those of an override.
+func (h *holder) isOf(takes []store.Take) bool {
+	return h.takes[0].Key.Equal(&takes[0].Key) && slices.EqualFunc(h.takes, takes, func(a, b store.Take) bool {
+		return a.Limit == b.Limit || *a.Limit == *b.Limit
+	})
+}
+
+// find returns the holder of a list, or nil.
+func (ls *leases) find(takes []store.Take) *holder {
+	for _, h := range ls.of(&takes[0].Key) {
+		if h.isOf(takes) {
 			return h
 		}
 	}
 	return nil
 }
 
-// isSame reports whether two plans have the same limits. Where requests choose limits, each may have a plan of its own.
-func isSame(p, other *store.Plan) bool {
-	return p == other || p.Keep == other.Keep && denycache.HaveSameLimits(p, other)
-}
-
-// ender ends the leases of holders that have had no request for some time.
-type ender interface{ idle(h *holder) }
-
-// wanted counts a request for a log without a holder, and returns one if there are many, or nil.
-func (ls *leases) wanted(t *store.Take, hash uint64, now time.Duration, e ender) *holder {
-	n, before := ls.counted(hash, uint64(now/ls.length))
-	if before < leastDemand && n < sureDemand {
+// of returns the holders of a key, and seldom of others with its hash. They may be gone.
+func (ls *leases) of(key *store.Key) []*holder {
+	if ls == nil || ls.count.Load() == 0 {
 		return nil
 	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if h := ls.find(t, hash); h != nil || ls.count.Load() >= mostHolders {
-		return h
+	hash := key.Hash()
+	sh := &ls.shards[hash%uint64(len(ls.shards))]
+	sh.mu.RLock()
+	defer sh.mu.RUnlock()
+	return sh.holders[hash]
+}
+
+// all returns all holders.
+func (ls *leases) all() (all []*holder) {
+	for i := 0; ls != nil && i < len(ls.shards); i++ {
+		sh := &ls.shards[i]
+		sh.mu.RLock()
+		for _, some := range sh.holders {
+			all = append(all, some...)
+		}
+		sh.mu.RUnlock()
 	}
-	h := &holder{key: cloneKey(&t.Key), hash: hash, plan: t.Plan, size: max(n, before), used: leastDemand}
+	return all
+}
+
+// wanted counts a request of a list without a holder, and returns one if there are many, or nil. It is idle if it has no
+// lease for some time.
+func (ls *leases) wanted(takes []store.Take, idle func(*holder)) *holder {
+	hash := takes[0].Key.Hash()
+	n, before := ls.counted(hash, uint64(ls.instant().Mono/ls.length))
+	if before < leastDemand && n < sureDemand || ls.count.Load() >= mostHolders {
+		return nil
+	}
+	sh := &ls.shards[hash%uint64(len(ls.shards))]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, h := range sh.holders[hash] {
+		if h.isOf(takes) {
+			return h
+		}
+	}
+	h := &holder{leases: ls, takes: slices.Clone(takes), size: max(n, before), used: leastDemand, seen: mostProcesses}
+	for key, i := cloneKey(&takes[0].Key), 0; i < len(takes); i++ {
+		h.takes[i].Key = key
+	}
 	h.mu.Lock() // as its timer may end at once
 	defer h.mu.Unlock()
-	h.timer = time.AfterFunc(ls.length, func() { e.idle(h) }) // also if nothing is booked, as when the store is away
-	at := &ls.holders[hash%holderShards]
-	h.next.Store(at.Load())
-	at.Store(h)
+	h.timer = time.AfterFunc(ls.length, func() { idle(h) })
+	if sh.holders == nil {
+		sh.holders = make(map[uint64][]*holder)
+	}
+	sh.holders[hash] = append(slices.Clone(sh.holders[hash]), h) // since others may look at the list
 	ls.count.Add(1)
 	return h
 }
 
+func (ls *leases) remove(gone *holder) {
+	hash := gone.takes[0].Key.Hash()
+	sh := &ls.shards[hash%uint64(len(ls.shards))]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	left := slices.DeleteFunc(slices.Clone(sh.holders[hash]), func(h *holder) bool { return h == gone })
+	ls.count.Add(int64(len(left) - len(sh.holders[hash])))
+	if sh.holders[hash] = left; len(left) == 0 {
+		delete(sh.holders, hash)
+	}
+}
+
 // counted counts a request in a period, and returns how many there were in it, and in the periods before on average, of
-// which each counts three quarters of the one after it. Logs share counters: 32 bits have the period, 16 each the
+// which each counts three quarters of the one after it. Keys share counters: 32 bits have the period, 16 each the
 // sixteenths of that average and the requests in the period.
 func (ls *leases) counted(hash, period uint64) (in, before int) {
 	at := &ls.demand[hash%counters]
@@ -151,156 +175,46 @@ func (ls *leases) counted(hash, period uint64) (in, before int) {
 	}
 }
 
-func (ls *leases) remove(h *holder) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	for at := &ls.holders[h.hash%holderShards]; at.Load() != nil; at = &at.Load().next {
-		if at.Load() == h {
-			at.Store(h.next.Load())
-			ls.count.Add(-1)
-			return
-		}
-	}
-}
-
-// of calls f with the holders of a key, or all if it is nil.
-func (ls *leases) of(key *store.Key, f func(*holder)) {
-	for i := range ls.holders {
-		if key != nil && uint64(i) != key.Hash()%holderShards {
-			continue
-		}
-		for h := ls.holders[i].Load(); h != nil; h = h.next.Load() {
-			if key == nil || logKeyOf(&h.key) == logKeyOf(key) {
-				f(h)
-			}
-		}
-	}
-}
-
 // inHand returns how many leases are in hand, and how many units these have left.
 func (ls *leases) inHand() (n, units int) {
-	if ls == nil {
-		return 0, 0
-	}
-	ls.of(nil, func(h *holder) {
+	for _, h := range ls.all() {
 		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.lease != nil && !h.lease.Ends(instant()) {
-			n, units = n+1, units+h.lease.Left()
+		if h.hand != nil && h.hand.Left() > 0 && !h.hand.Ends(ls.instant()) {
+			n, units = n+1, units+h.hand.Left()
 		}
-	})
+		h.mu.Unlock()
+	}
 	return n, units
 }
 
-// spend takes the units of a request from the lease in hand, and answers it. It returns no use if that cannot serve it.
-func (h *holder) spend(t *store.Take, a *store.Answer) Use {
-	var at lease.Instant
-	h.mu.Lock()
-	l := h.lease
-	if l == nil || !l.Spend(t.Cost, func() lease.Instant { at = instant(); return at }) {
-		h.mu.Unlock()
-		return Use{}
-	}
-	left := l.Left()
-	h.mu.Unlock()
-	t.ID = newID()
-	*a = store.Answer{Allowed: true}
-	if t.Mode == store.ModeUpTo {
-		a.Granted = t.Cost
-	}
-	for i, s := range l.states {
-		a.State[i] = store.State{Used: s.Used - left - t.Cost, Reset: max(s.Reset-(at.Mono-l.answered), 1)}
-	}
-	return Use{l, at.Mono}
-}
-
-// unspent returns how many units of the lease in hand are not spent, and are counted by the store.
-func (h *holder) unspent() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.lease == nil {
-		return 0
-	}
-	return h.lease.Left()
-}
-
-// isLeasable reports whether units can be booked in the log of a take. The limits of a shadow are asked about each
-// request.
-func isLeasable(t *store.Take) bool {
-	return keepsEntries(t) && !t.Plan.Slots && t.Plan.Shadow == 0 &&
-		(t.Mode == store.ModeUpTo || !t.Plan.NeverFits(t.Cost))
-}
-
-// spends reports whether a take may be served by a lease.
-func spends(t *store.Take) bool {
-	return t.Mode == store.ModeCharge || t.Mode == store.ModeChargeDenied || t.Mode == store.ModeUpTo
-}
-
-// addUnspent makes the units of the lease in hand that are not spent count as free in the answer to a peek.
-func (h *holder) addUnspent(t *store.Take, a *store.Answer) {
-	left := h.unspent()
-	if left == 0 {
-		return
-	}
-	for i := range t.Plan.Limits {
-		a.State[i].Used = max(a.State[i].Used-left, 0)
-	}
-	if t.Plan.Judge(a, t.Cost, t.Mode); a.Allowed {
-		a.Retry = 0
-	}
-}
-
-// booking is a call that books.
-type booking struct {
-	store.Booking
-
-	booked   store.Booked
-	previous *Lease // that it settles, or nil
-}
-
-// begin returns the next booking, of a lease of that length, which the caller makes; or a channel that is closed when
-// the one on its way was answered; or neither if nothing is booked now.
-func (h *holder) begin(now, length time.Duration) (b *booking, wait chan struct{}) {
+// begin returns the takes of the next lease, which the caller makes; or a channel that is closed when the one on its way
+// was answered; or neither if nothing is taken ahead now. Ended is a lease to settle, or nil.
+func (h *holder) begin() (own []store.Take, wait chan struct{}, ended *held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.booking != nil:
-		h.waiting++
-		return nil, h.booking
-	case h.gone, now < h.again && (h.lease == nil || h.late):
-		return nil, nil
+		return nil, h.booking, nil
+	case h.size == 0 || h.instant().Mono < h.again:
+		return nil, nil, nil
+	}
+	if ended = h.end(); h.size == 0 {
+		h.timer.Reset(0)
+		return nil, nil, ended
 	}
 	h.booking = make(chan struct{})
-	b = new(booking)
-	if l := h.end(); l != nil {
-		if units, due := l.beginSettlement(); due {
-			b.previous, b.Settled, b.Used = l, l.id, units
-		}
+	own = slices.Clone(h.takes)
+	for i := range own {
+		own[i].Mode, own[i].Cost, own[i].Share = store.ModeAtMost, h.size, part*h.seen
 	}
-	b.ID, b.Most, b.Share, b.Lease = newID(), h.size, int(4*(1+h.others)), length
-	return b, nil
+	return own, nil, ended
 }
 
-// beginSettlement is Settlement of a lease whose lock the caller holds.
-func (l *Lease) beginSettlement() (units int, due bool) {
-	if units, due = l.Settlement(); due {
-		l.settling = make(chan struct{})
-	}
-	return units, due
-}
-
-// endSettlement is Settled of a lease whose lock the caller holds.
-func (l *Lease) endSettlement(answered bool) {
-	l.Settled(answered)
-	close(l.settling)
-	l.settling = nil
-}
-
-// end ends the lease in hand, which it returns, or nil, and finds out how many units to book next. The caller holds the
-// lock.
-func (h *holder) end() *Lease {
-	l := h.lease
-	if h.lease = nil; l == nil {
+// end ends the lease in hand, which it returns, or nil, and finds out how many units to ask for next. The caller holds
+// the lock.
+func (h *holder) end() *held {
+	l := h.hand
+	if h.hand = nil; l == nil {
 		return nil
 	}
 	h.last = l
@@ -308,10 +222,17 @@ func (h *holder) end() *Lease {
 	switch h.used = (h.used + float64(used)) / 2; {
 	case h.used < leastUsed:
 		h.size = 0
-	case l.Ends(instant()):
-		h.size = max(used+used/4, leastUnits)
-	default: // it was drained, or could not serve a request
+	case l.Left() == 0:
 		h.size = 2 * l.Units
+	default:
+		h.size = max(used+used/4, leastUnits)
 	}
 	return l
+}
+
+// see finds out how many processes use the log as much as this one, by the units that are used in a window, and those
+// that this one would use at the pace of its leases.
+func (h *holder) see(a *store.Answer) {
+	own := h.used * float64(h.takes[0].Limit.Window) / float64(h.length)
+	h.seen = min(max(int(math.Ceil(float64(a.Used)/own)), 1), mostProcesses)
 }

@@ -15,107 +15,70 @@ import (
 
 const logInterval = 10 * time.Second // at least, between two outages that are logged
 
-// classProcess is the Class of an error that says nothing about the store.
-const (
-	classProcess  = "process"
-	adviseProcess = "find out why this process had no CPU time: GOMAXPROCS, a CPU limit of its container, " +
-		"garbage collection, too many goroutines that compute, or other programs"
-)
-
 // outageLog logs when the store stops to answer, at the first call that fails, and when it answers again.
 type outageLog struct {
 	policy, failure string
-	outages         atomic.Uint64 // of the breaker
 
-	unended atomic.Bool // the beginning of the latest outage was logged, and its end was not; set under the lock
+	logged atomic.Bool // the beginning of the latest outage, but not its end; set under the lock
 
-	mu      sync.Mutex
-	failing bool      // the store has stopped to answer
-	logged  time.Time // when the beginning of an outage was last logged
-	stall   time.Time // when a stall was last logged
-	skipped int       // lines not logged, or only later, since the last one that was
+	mu   sync.Mutex
+	last time.Time // when the beginning of an outage was last logged
 }
 
-// failed notes that a call has failed. isFailing reports whether another one has succeeded meanwhile.
-func (l *outageLog) failed(class string, isFailing func() bool, attrs func() []slog.Attr) {
-	if l.unended.Load() {
+// failed notes that a call about a key has failed. isFailing reports whether another one was answered meanwhile.
+func (l *outageLog) failed(err *store.StoreError, k *store.Key, isFailing func() bool) {
+	if l.logged.Load() {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.unended.Load() || !isFailing():
-	case time.Since(l.logged) >= logInterval: // also if the outage has begun before, and goes on
-		l.failing, l.logged = true, time.Now()
-		l.unended.Store(true)
-		text := "sash: the store does not answer, so the failure policy decides"
-		if class == classProcess {
-			text = "sash: this process could not run, and has missed the store's answer, so the failure policy decides"
-		}
-		l.log(slog.LevelError, text, attrs()...)
-	case !l.failing:
-		l.failing = true
-		l.skipped++
+	if l.logged.Load() || !isFailing() || time.Since(l.last) < logInterval {
+		return
 	}
+	l.last = time.Now()
+	l.logged.Store(true)
+	l.log(slog.LevelError, "sash: the store does not answer, so the failure policy decides",
+		slog.String("class", err.Class), slog.String("error", textOf(err, k)),
+		slog.String("advice", unlessNames(err.Advice, k, "")))
 }
 
-// succeeded notes that a call has succeeded after others had failed.
-func (l *outageLog) succeeded() {
+// answered notes that a call was answered after others had failed.
+func (l *outageLog) answered() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.unended.Swap(false):
+	if l.logged.Swap(false) {
 		l.log(slog.LevelInfo, "sash: the store answers again")
-	case l.failing:
-		l.skipped++
 	}
-	l.failing = false
 }
 
-// stalled logs that this process could not run while requests waited.
-func (l *outageLog) stalled(d time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Since(l.stall) < logInterval {
-		return
-	}
-	l.stall = time.Now()
-	l.log(slog.LevelWarn, "sash: this process could not run for longer than a decision may take, so decisions are late",
-		slog.Duration("stalled", d), slog.String("advice", adviseProcess))
+// lost notes that units cannot be replayed.
+func (l *outageLog) lost(units uint64) {
+	l.log(slog.LevelWarn, "sash: not all that was admitted without the store could be replayed",
+		slog.Uint64("units", units),
+		slog.String("advice", "the outage had more keys than WithFailLocalKeys has room for"))
 }
 
 func (l *outageLog) log(level slog.Level, text string, more ...slog.Attr) {
 	attrs := []slog.Attr{slog.String("policy", l.policy), slog.String("failure", l.failure)}
-	if l.skipped > 0 {
-		attrs = append(attrs, slog.Int("lines left out", l.skipped))
-	}
-	l.skipped = 0
 	slog.Default().LogAttrs(context.Background(), level, text, append(attrs, more...)...)
 }
 
-// logAttrs returns what is logged of an error. The identities of the takes must not appear in the log. An error without
-// a class was not classified by its store, and its text may contain any part of the call, so only its types are logged.
-func logAttrs(e *store.StoreError, takes []store.Take) []slog.Attr {
-	text, advice := store.ErrorTypes(e.Err), e.Advice
-	if e.Err != nil && e.Class != "" && !hasIdentity(e.Err.Error(), takes) {
-		text = e.Err.Error()
+// textOf returns what may be logged of an error: nothing that tells whose key it is about. One without a class was not
+// classified by its store, and its text may contain any part of the call.
+func textOf(err *store.StoreError, k *store.Key) string {
+	types := store.ErrorTypes(err.Err)
+	if err.Class == "" || err.Err == nil {
+		return types
 	}
-	if hasIdentity(advice, takes) {
-		advice = ""
-	}
-	return []slog.Attr{slog.String("class", e.Class), slog.String("error", text), slog.String("advice", advice)}
+	return unlessNames(err.Err.Error(), k, types)
 }
 
-// hasIdentity reports whether a text contains one of the takes' identities.
-func hasIdentity(text string, takes []store.Take) bool {
-	for i := range takes {
-		k := &takes[i].Key
-		if k.Addr.IsValid() && strings.Contains(text, k.Addr.String()) ||
-			k.Kind != "all" && k.Text != "" && hasWords(text, k.Text) {
-			return true
-		}
+// unlessNames returns a text, or another one if that contains the identity of the key.
+func unlessNames(text string, k *store.Key, instead string) string {
+	if k.Addr.IsValid() && strings.Contains(text, k.Addr.String()) || k.Text != "" && hasWords(text, k.Text) {
+		return instead
 	}
-	return false
+	return text
 }
 
 // hasWords reports whether a text contains words, and not only as a part of longer ones: a user 7 is not in port 6379.

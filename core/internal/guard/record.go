@@ -1,480 +1,322 @@
 package guard
 
 import (
-	"cmp"
-	"context"
-	"maps"
-	"math/rand/v2"
-	"slices"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// record is what this process has admitted without the store. Its logs decide while the store does not answer. They
-// keep every entry until it leaves its window, whether it has been replayed or not, so that a store which fails
-// repeatedly does not grant a fresh quota each time. Beside them are backlogs: the changes that the store's logs lack.
-type record struct {
-	logs    *memory.Store
-	merges  bool // entries are recorded for replay
-	settles bool // so are corrections, which are entries without units
-	start   time.Time
-	added   func() // is called when there is something more to replay
+const (
+	logsPerKey = 2 // backlogs, on average at most
 
-	most     int64         // backlogs
+	mostOwed = 10_000      // takes of one log that are to be removed from it
+	ageSlack = time.Second // by how much less than the truth the age of a settlement may be
+)
+
+// record knows what the logs of the store lack. What was admitted without the store is in the logs of this process: so
+// the record has only the names of these logs, the instant from which on they are to be merged, and which takes are to
+// be settled in the store because they may be there in vain, or with another cost.
+//
+// The logs of this process keep every entry until it leaves its window, whether it was replayed or not, so that a store
+// which fails repeatedly does not grant a fresh quota each time.
+type record struct {
+	*memory.Store // the logs of this process
+
+	flights flights
+	settles bool   // the store can settle takes; otherwise nothing is owed
+	added   func() // is called when there is something more to replay; it takes no lock of the record
+	start   time.Time
+
+	most     atomic.Int64  // backlogs
 	backlogs atomic.Int64  // how many there are
-	entries  atomic.Int64  // in all backlogs
+	takes    atomic.Int64  // in all of them
 	replayed atomic.Uint64 // entries
 	lost     atomic.Uint64 // units for which there was no backlog left
-	closed   atomic.Bool   // nothing is recorded for replay any more
+	sent     atomic.Int64  // when a take was last sent that was not answered, or a replay began
 
-	shards [64]recordShard
+	shards [64]shard
 }
 
-type recordShard struct {
+type shard struct {
 	mu   sync.Mutex
-	keys map[logKey]*backlog
+	logs map[logKey]*backlog
 }
 
-// backlog is the changes that the store's log of one key lacks. The lock of its shard guards it, except the key.
+// logKey is a comparable name of a log.
+type logKey struct {
+	namespace string
+	identity  store.Identity
+	log       string
+}
+
+func logKeyOf(k *store.Key, l *store.Limit) logKey {
+	return logKey{k.Namespace.Name(), k.Identity, l.Log}
+}
+
+// backlog is what the store's log lacks. The lock of its shard guards all but key and limit. Its instants are since the
+// start of the record.
 type backlog struct {
-	key         store.Key
-	keep        time.Duration
-	varies      bool
-	entries     []entry // oldest first
-	units       int
-	corrections int  // entries added for takes that were denied
-	run         *run // the replay in progress, or nil
+	*shard
+
+	key   store.Key
+	limit *store.Limit
+
+	since   time.Duration // entries of this process from then on are to be merged
+	last    time.Duration // when something was added
+	owed    map[uint64]owed
+	takes   int // decided here and not merged, and owed
+	changes int
+
+	run   *run          // the replay that is under way, or nil
+	err   error         // of the last one
+	retry time.Duration // no replay before, as err is about this log alone
 }
 
-// entry is a take that the store does not have, or may have with another cost. A cost of 0 means that the store must
-// remove the take if it has it.
-type entry struct {
-	at      int64 // since the start of the record
-	id      uint64
-	cost    int32
-	sent    delivery
-	settled bool // the cost has changed, so the store may have another
-	merging bool // it is in the part that is being replayed
+const nothing = math.MaxInt64 // the instant since when there is nothing to merge
+
+// owed is a settlement of a take that the store has not got.
+type owed struct {
+	was, cost int
+	at        time.Duration // of the take
+	vain      bool          // it has never counted here, so no replay has added it
 }
 
-// delivery says whether the store has a take.
-type delivery uint8
-
-const (
-	unsent      delivery = iota // the store does not have it
-	unconfirmed                 // it was sent, but there was no answer
-	delivered                   // the store has it
-)
-
-// run is one replay of a backlog.
-type run struct {
-	done chan struct{} // closed at the end
-	err  error         // why the replay ended early, once done is closed
+func newRecord(keys int, settles bool, added func()) *record {
+	rec := &record{Store: memory.New(keys), start: time.Now(), settles: settles, added: added}
+	rec.most.Store(logsPerKey * int64(keys))
+	return rec
 }
 
-// wait waits for the end of the replay. It returns why it ended early, or the error of ctx if that ends first.
-func (r *run) wait(ctx context.Context) error {
-	if err := await(ctx, r.done); err != nil {
-		return err
-	}
-	return r.err
-}
+func (rec *record) now() time.Duration { return time.Since(rec.start) }
 
-// await waits until done is closed, or returns the error of ctx if that ends first.
-func await(ctx context.Context, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-const (
-	maxPart        = 500    // entries added to a log of the store by one call
-	maxCorrections = 10_000 // of one key
-	compactFrom    = 64     // entries
-)
-
-func newRecord(keys int, s *remote) *record {
-	return &record{
-		logs: memory.New(keys), start: time.Now(), added: func() {}, most: 2 * int64(keys),
-		settles: s.settler != nil, merges: s.settler != nil && s.merger != nil,
-	}
-}
-
-func (rec *record) now() int64 { return int64(time.Since(rec.start)) }
-
-// take decides a request in this process and records it for replay. If takes are known to be denied, they have their
-// answers, and the request is denied. All other answers must be zero.
-func (rec *record) take(r *request, known *[store.MaxLimits]bool, sent delivery) {
-	denied := slices.Contains(known[:], true)
-	if !denied {
-		rec.ask(r.takes, r.answers)
-	}
-	admitted := r.admitted()
-	for i := range r.takes {
-		t, a := &r.takes[i], &r.answers[i]
-		if denied && !known[i] {
-			peek := *t
-			peek.Mode, peek.Cost = store.ModePeek, denycache.Fitting(t)
-			*a = rec.askOne(&peek)
-		}
-		counted := admitted || !a.Allowed && t.Mode == store.ModeChargeDenied
-		if denied && counted && !t.Plan.Slots {
-			a.Retry = max(a.Retry, rec.askOne(t).Retry)
-		}
-		rec.note(t, a, counted, sent)
-	}
-}
-
-// ask asks the logs of this process.
-func (rec *record) ask(takes []store.Take, answers []store.Answer) {
-	var own [store.MaxLimits]store.Take // since logs change the IDs of what they do not record
-	rec.logs.Take(own[:copy(own[:], takes)], answers)
-}
-
-func (rec *record) askOne(t *store.Take) store.Answer {
-	takes, answers := [1]store.Take{*t}, [1]store.Answer{}
-	rec.logs.Take(takes[:], answers[:])
-	return answers[0]
-}
-
-// note records for replay that a take was counted here, or else that it must not be in the store's log. In ModeUpTo the
-// store may have granted another number of units. Algorithms other than the sliding log keep no takes, so nothing is
-// replayed to them, and slots are renewed instead.
-func (rec *record) note(t *store.Take, a *store.Answer, counted bool, sent delivery) {
-	if !keepsEntries(t) || t.Plan.Slots {
-		return
-	}
-	other := t.Mode == store.ModeUpTo && sent != unsent
-	switch {
-	case t.Mode == store.ModePeek || t.Mode == store.ModeChargeDenied && t.Plan.NeverFits(t.Cost):
-	case counted && (sent != delivered || other):
-		rec.add(t, entry{id: t.ID, cost: int32(denycache.Units(t, a)), sent: sent, settled: other})
-	case !counted && sent != unsent:
-		rec.remove(t)
-	}
-}
-
-// remove records for replay that a take, which the store may have, must not be in its log.
-func (rec *record) remove(t *store.Take) {
-	rec.add(t, entry{id: t.ID, sent: unconfirmed, settled: true})
-}
-
-// hold adds slots that the store has to the log of this process, unless it has them already.
-func (rec *record) hold(t *store.Take, ids []uint64) {
-	m := store.MergeRequest{Key: t.Key, Keep: t.Plan.Keep}
-	for _, id := range ids {
-		m.Entries = append(m.Entries, store.Entry{ID: id, Cost: 1})
-	}
-	rec.logs.Merge(&m)
-}
-
-// lock locks the shard of a key and returns it with the key's backlog, or nil if the key has none.
-func (rec *record) lock(key *store.Key) (*recordShard, *backlog) {
-	sh := &rec.shards[key.Hash()%uint64(len(rec.shards))]
+// lock locks the shard of a key, and returns it with the backlog of a log, or nil if there is none.
+func (rec *record) lock(k *store.Key, l *store.Limit) (*shard, *backlog) {
+	sh := &rec.shards[k.Hash()%uint64(len(rec.shards))]
 	sh.mu.Lock()
-	return sh, sh.keys[logKeyOf(key)]
+	return sh, sh.logs[logKeyOf(k, l)]
 }
 
-// add adds an entry of t to the backlog of its key.
-func (rec *record) add(t *store.Take, e entry) {
-	if !rec.settles || e.cost > 0 && !rec.merges {
-		return
-	}
-	sh, b := rec.lock(&t.Key)
-	defer sh.mu.Unlock()
+// lockToAdd is lock, but adds a backlog. It returns nil if there is no place for it.
+func (rec *record) lockToAdd(k *store.Key, l *store.Limit) (*shard, *backlog) {
+	sh, b := rec.lock(k, l)
 	switch {
-	case rec.closed.Load():
-		return
 	case b != nil:
-	case rec.backlogs.Add(1) > rec.most:
+		return sh, b
+	case rec.backlogs.Add(1) > rec.most.Load():
 		rec.backlogs.Add(-1)
-		rec.lost.Add(uint64(e.cost))
-		return
-	default:
-		if sh.keys == nil {
-			sh.keys = make(map[logKey]*backlog)
-		}
-		b = &backlog{key: cloneKey(&t.Key)}
-		sh.keys[logKeyOf(&b.key)] = b
+		return sh, nil
+	case sh.logs == nil:
+		sh.logs = make(map[logKey]*backlog)
 	}
-	if e.cost == 0 {
-		if b.corrections++; b.corrections > maxCorrections {
-			return
-		}
-	}
-	b.keep, b.varies = max(b.keep, t.Plan.Keep), b.varies || t.Plan.Varies
-	if len(b.entries) == cap(b.entries) {
-		rec.expire(b)
-		if len(b.entries) >= compactFrom {
-			rec.removeFunc(b, (*entry).void)
-		}
-	}
-	e.at = rec.now()
-	b.entries = append(b.entries, e)
-	b.units += int(e.cost)
-	rec.entries.Add(1)
-	rec.trim(b, t)
-	rec.added()
+	b = &backlog{shard: sh, key: cloneKey(k), limit: l, since: nothing}
+	sh.logs[logKeyOf(&b.key, l)] = b
+	return sh, b
 }
 
-// void reports whether there is nothing to replay, because the take was undone and never sent.
-func (e *entry) void() bool { return e.cost == 0 && e.sent == unsent }
-
-// trim drops the oldest units of takes that are recorded whether there is room or not, as the logs do.
-func (rec *record) trim(b *backlog, t *store.Take) {
-	most := t.Plan.Bound
-	switch {
-	case t.Mode == store.ModeRecord || len(t.Plan.Deciding()) == 0:
-		most = max(most, store.MaxRecorded)
-	case t.Mode != store.ModeChargeDenied:
-		return
-	}
-	for over := b.units - most; over > 0; over = b.units - most {
-		e := &b.entries[0]
-		if int(e.cost) <= over {
-			rec.dropOldest(b, 1)
-			continue
-		}
-		if e.sent == unsent {
-			e.id = newID() // a settlement of the take must not find the rest of it
-		}
-		e.cost -= int32(over)
-		b.units -= over
-	}
-}
-
-// dropOldest removes the oldest n entries.
-func (rec *record) dropOldest(b *backlog, n int) {
-	for i := range n {
-		b.units -= int(b.entries[i].cost)
-	}
-	b.entries = b.entries[n:]
-	rec.entries.Add(-int64(n))
-}
-
-// removeFunc removes the entries for which remove returns true. Changes that remove makes to other entries persist.
-func (rec *record) removeFunc(b *backlog, remove func(*entry) bool) {
-	kept := b.entries[:0]
-	for i := range b.entries {
-		e := b.entries[i]
-		if remove(&e) {
-			b.units -= int(e.cost)
-			rec.entries.Add(-1)
-		} else {
-			kept = append(kept, e)
-		}
-	}
-	b.entries = kept
-}
-
-// expire removes the entries that have left their window, since they no longer count in the store.
-func (rec *record) expire(b *backlog) {
-	cut, n := rec.now()-int64(b.keep), 0
-	for n < len(b.entries) && b.entries[n].at <= cut {
-		n++
-	}
-	rec.dropOldest(b, n)
-}
-
-// removeIfEmpty removes a backlog that has no entries and is not replayed.
-func (rec *record) removeIfEmpty(sh *recordShard, b *backlog) {
-	k := logKeyOf(&b.key)
-	if rec.expire(b); len(b.entries) > 0 || b.run != nil || sh.keys[k] != b {
+// remove removes a backlog, unless that was done. The caller holds the lock.
+func (rec *record) remove(b *backlog) {
+	key := logKeyOf(&b.key, b.limit)
+	if b.logs[key] != b {
 		return
 	}
 	rec.backlogs.Add(-1)
-	if delete(sh.keys, k); len(sh.keys) == 0 {
-		sh.keys = nil // a map never shrinks
+	rec.takes.Add(-int64(b.takes))
+	if delete(b.logs, key); len(b.logs) == 0 {
+		b.logs = nil // a map never shrinks
 	}
 }
 
-// settle changes the cost of a take. It reports whether the take is in the backlog, so that a replay changes the
-// store's entry.
-func (rec *record) settle(s *store.Settlement) (later bool) {
-	rec.logs.Settle(s)
-	sh, b := rec.lock(&s.Key)
+// removeIfDone removes a backlog in which nothing is left. The caller holds the lock.
+func (rec *record) removeIfDone(b *backlog) {
+	if !b.isBehind() && b.run == nil {
+		rec.remove(b)
+	}
+}
+
+// isBehind reports whether there is something to replay. The caller holds the lock.
+func (b *backlog) isBehind() bool { return b.since < nothing || len(b.owed) > 0 }
+
+// behind returns the backlog of a log if something is to be replayed, or nil.
+func (rec *record) behind(k *store.Key, l *store.Limit) *backlog {
+	sh, b := rec.lock(k, l)
+	defer sh.mu.Unlock()
+	if b == nil || !b.isBehind() {
+		return nil
+	}
+	return b
+}
+
+// changed notes that takes were added to a backlog. The caller holds the lock.
+func (rec *record) changed(b *backlog, takes int) {
+	b.changes++
+	b.last = rec.now()
+	b.takes += takes
+	rec.takes.Add(int64(takes))
+	rec.added()
+}
+
+// decided notes that the log of this process has counted units at an instant or later, which the store's log lacks.
+func (rec *record) decided(k *store.Key, l *store.Limit, units int, at time.Duration) {
+	sh, b := rec.lockToAdd(k, l)
 	defer sh.mu.Unlock()
 	if b == nil {
-		return false
+		rec.lost.Add(uint64(units))
+		return
 	}
-	for i := len(b.entries) - 1; i >= 0; i-- {
-		e := &b.entries[i]
-		if e.id != s.ID {
-			continue
-		}
-		if e.cost > 0 { // a take that was undone cannot be settled again
-			b.units += s.Cost - int(e.cost)
-			e.cost, e.settled = int32(s.Cost), true
-		}
-		return true
-	}
-	return false
+	b.since = min(b.since, at-time.Millisecond) // as the instants of logs are rounded
+	rec.changed(b, 1)
 }
 
-// reset forgets a key. It returns the replay in progress, or nil.
-func (rec *record) reset(key *store.Key) *run {
-	rec.logs.Reset(key)
-	sh, b := rec.lock(key)
+// owe notes that a take, which the store may have, is to be settled there, after the calls about it that are under way.
+func (rec *record) owe(s *store.Settlement, vain bool) {
+	o := owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age, vain: vain}
+	if rec.settles && !rec.flights.owe(flightOf(s.ID, &s.Key, s.Limit), o) {
+		rec.add(s.ID, &s.Key, s.Limit, o)
+	}
+}
+
+// add adds what is owed of a take, or changes it. It returns the backlog, or nil if there is no place.
+func (rec *record) add(id uint64, k *store.Key, l *store.Limit, o owed) *backlog {
+	sh, b := rec.lockToAdd(k, l)
 	defer sh.mu.Unlock()
 	if b == nil {
 		return nil
 	}
-	rec.dropOldest(b, len(b.entries))
-	return b.run
-}
-
-// lack is what the store lacks of a key at one instant: a key's backlog, as it changes an answer about a take.
-type lack struct {
-	count  int                          // of entries to replay; all that is known if they are more than maxPart
-	states [store.MaxLimits]store.State // units in the window of each limit, and when the oldest of them leaves
-}
-
-func (l *lack) long() bool { return l.count > maxPart }
-
-func (rec *record) lack(t *store.Take) (l lack) {
-	sh, b := rec.lock(&t.Key)
-	defer sh.mu.Unlock()
-	if b == nil {
-		return l
-	}
-	rec.expire(b)
-	if l.count = len(b.entries); l.long() {
-		return l
-	}
-	now := rec.now()
-	for i := range b.entries {
-		e := &b.entries[i]
-		for n := range t.Plan.Limits {
-			left := t.Plan.Limits[n].Window - time.Duration(now-e.at)
-			if e.cost > 0 && left > 0 {
-				l.states[n].Used += int(e.cost)
-				l.states[n].Reset = cmp.Or(l.states[n].Reset, left)
-			}
-		}
-	}
-	return l
-}
-
-// begin returns the replay of a key's backlog, and the backlog if the caller has started the replay and must run it.
-// Without a backlog it returns nil.
-func (rec *record) begin(key *store.Key) (started *backlog, r *run) {
-	sh, b := rec.lock(key)
-	defer sh.mu.Unlock()
+	old, again := b.owed[id]
 	switch {
-	case b == nil:
-		return nil, nil
-	case b.run != nil:
-		return nil, b.run
+	case again:
+		if old.cost > 0 { // what was undone stays undone
+			old.cost = o.cost
+		}
+		b.owed[id] = old
+		rec.changed(b, 0)
+		return b
+	case o.cost == 0 && len(b.owed) >= mostOwed:
+		return b
+	case b.owed == nil:
+		b.owed = make(map[uint64]owed)
 	}
-	b.run = &run{done: make(chan struct{})}
-	return b, b.run
+	b.owed[id] = o
+	rec.changed(b, 1)
+	return b
 }
 
-// end is called by the caller that has started the replay.
-func (rec *record) end(b *backlog, err error) {
-	sh, _ := rec.lock(&b.key)
-	defer sh.mu.Unlock()
-	b.run.err = err
-	close(b.run.done)
-	b.run = nil
-	rec.removeIfEmpty(sh, b)
+// forgive removes what is owed of a take. The caller holds the lock.
+func (rec *record) forgive(b *backlog, id uint64) {
+	delete(b.owed, id)
+	b.takes--
+	rec.takes.Add(-1)
 }
 
-// part is the part of a backlog that is replayed next.
-type part struct {
-	keep            time.Duration
-	varies          bool
-	merged, settled []entry // what is added to the store's log, and what is corrected then
+// mayHave reports whether the store may have got a take of that age which was decided here.
+func (rec *record) mayHave(age time.Duration) bool {
+	return rec.now()-age-ageSlack <= time.Duration(rec.sent.Load())
 }
 
-// next returns what to do about the oldest entries, maxPart at most. They are unconfirmed from now on.
-func (rec *record) next(b *backlog) part {
-	sh, _ := rec.lock(&b.key)
-	defer sh.mu.Unlock()
-	rec.expire(b)
-	rec.removeFunc(b, (*entry).void)
-	p := part{keep: b.keep, varies: b.varies}
-	for i := range b.entries[:min(len(b.entries), maxPart)] {
-		e := &b.entries[i]
-		if e.cost > 0 && e.sent != delivered {
-			e.sent, e.merging = unconfirmed, true
-			p.merged = append(p.merged, *e)
-		}
-		if e.settled {
-			p.settled = append(p.settled, *e)
-		}
+// settle is about a take whose cost was changed in the log of this process, if it was decided here. It reports whether
+// the store is told later, so that nobody else has to.
+func (rec *record) settle(s *store.Settlement, degraded bool) (later bool) {
+	o := owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age}
+	if rec.flights.owe(flightOf(s.ID, &s.Key, s.Limit), o) {
+		return true
 	}
-	return p
+	if rec.backlogs.Load() == 0 {
+		return false
+	}
+	sh, b := rec.lock(&s.Key, s.Limit)
+	if b == nil {
+		sh.mu.Unlock()
+		return false
+	}
+	_, isOwed := b.owed[s.ID]
+	theirs := !degraded || o.at+ageSlack < b.since // the store has it
+	ours := !rec.mayHave(s.Age)
+	if !isOwed && !theirs && ours {
+		rec.changed(b, 0)
+	}
+	sh.mu.Unlock()
+	if isOwed || !theirs && !ours {
+		rec.add(s.ID, &s.Key, s.Limit, o)
+	}
+	return isOwed || !theirs
 }
 
-// markMerged records that the store has the part that next has returned. Entries that were settled meanwhile remain,
-// since the store has their former cost.
-func (rec *record) markMerged(b *backlog) {
-	sh, _ := rec.lock(&b.key)
-	defer sh.mu.Unlock()
-	rec.removeFunc(b, func(e *entry) bool {
-		if e.merging {
-			e.sent, e.merging = delivered, false
+// reset forgets logs of a key. It returns the replays that are under way.
+func (rec *record) reset(key *store.Key, limits []*store.Limit) (running []*run) {
+	rec.Reset(key, limits, 0)
+	for _, l := range limits {
+		sh, b := rec.lock(key, l)
+		if b != nil {
+			if b.run != nil {
+				running = append(running, b.run)
+			}
+			rec.takes.Add(-int64(b.takes))
+			b.since, b.owed, b.takes = nothing, nil, 0
+			b.changes++
+			rec.removeIfDone(b)
 		}
-		return e.sent == delivered && !e.settled
-	})
+		sh.mu.Unlock()
+	}
+	return running
 }
 
-// markSettled records that the store has the cost of an entry, unless it has changed again.
-func (rec *record) markSettled(b *backlog, sent entry) {
-	sh, _ := rec.lock(&b.key)
-	defer sh.mu.Unlock()
-	rec.removeFunc(b, func(e *entry) bool { return e.id == sent.id && e.cost == sent.cost })
-}
-
-// all calls yield with the backlogs, of which only the keys may be read, in a random order, so that one which cannot be
-// replayed does not always come before another. No shard is locked meanwhile.
-func (rec *record) all(yield func(*backlog) bool) {
-	for _, i := range rand.Perm(len(rec.shards)) {
-		sh := &rec.shards[i]
+// pages calls yield with the backlogs that are behind, shard by shard from a random one on, so that those which cannot
+// be replayed do not always come before the same others. No shard is locked meanwhile. Backlogs of which everything has
+// left the window are removed.
+func (rec *record) pages(yield func([]*backlog) bool) {
+	first := int(newID() % uint64(len(rec.shards)))
+	for i := range rec.shards {
+		sh := &rec.shards[(first+i)%len(rec.shards)]
+		var page []*backlog
 		sh.mu.Lock()
-		all := slices.Collect(maps.Values(sh.keys))
-		sh.mu.Unlock()
-		for _, b := range all {
-			if !yield(b) {
-				return
+		for _, b := range sh.logs {
+			if rec.now()-b.last > b.limit.Window+ageSlack && b.run == nil {
+				rec.remove(b)
+			} else if b.isBehind() {
+				page = append(page, b)
 			}
+		}
+		sh.mu.Unlock()
+		if !yield(page) {
+			return
 		}
 	}
 }
 
-// tidy removes the entries that have left their window, and then the backlogs that are empty.
-func (rec *record) tidy() {
-	for b := range rec.all {
-		sh, _ := rec.lock(&b.key)
-		rec.removeIfEmpty(sh, b)
-		sh.mu.Unlock()
-	}
-}
-
-// close removes all backlogs for good, and returns what was in them: units, and takes, of which some have no units.
+// close removes all backlogs for good, and returns what was in them: units that still count, and takes, of which some
+// have none.
 func (rec *record) close() (units, takes int) {
-	rec.closed.Store(true)
-	for b := range rec.all {
-		sh, _ := rec.lock(&b.key)
-		rec.expire(b)
-		for i := range b.entries {
-			if e := &b.entries[i]; e.sent != delivered {
-				units += int(e.cost)
+	rec.most.Store(0)
+	for page := range rec.pages {
+		for _, b := range page {
+			b.mu.Lock()
+			since := b.since
+			takes += len(b.owed)
+			rec.remove(b)
+			b.mu.Unlock()
+			for _, e := range rec.from(b, since) {
+				units, takes = units+e.Cost, takes+1
 			}
 		}
-		takes += len(b.entries)
-		rec.dropOldest(b, len(b.entries))
-		rec.removeIfEmpty(sh, b)
-		sh.mu.Unlock()
 	}
 	return units, takes
 }
+
+// from returns the entries of this process from an instant on.
+func (rec *record) from(b *backlog, since time.Duration) (entries []store.Entry) {
+	if since < nothing {
+		entries = rec.Log(&b.key, b.limit)
+	}
+	now := rec.now()
+	for len(entries) > 0 && now-entries[0].Age < since {
+		entries = entries[1:]
+	}
+	return entries
+}
+
+// cloneKey returns a copy of a key for keeping, as the memory of a request may be reused.
+func cloneKey(k *store.Key) store.Key { return store.Key{Namespace: k.Namespace, Identity: k.Clone()} }

@@ -3,7 +3,10 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
@@ -14,16 +17,20 @@ import (
 type remote struct {
 	store.Store
 
-	settler store.Settler
-	merger  store.Merger
-	lister  store.Lister
-	renewer store.Renewer
-	leaser  store.Leaser
-
+	settler   store.Settler
+	merger    store.Merger
+	lister    store.Lister
+	renewer   store.Renewer
 	overrider store.Overrider
+	pinger    store.Pinger
 
 	policy   string
 	observer func(context.Context, event.StoreCall) // or nil
+}
+
+// pinger is a store that can tell whether its server answers.
+type pinger interface {
+	Ping(ctx context.Context) error
 }
 
 func newRemote(c *Config) (r remote) {
@@ -33,59 +40,96 @@ func newRemote(c *Config) (r remote) {
 	r.lister, _ = r.Store.(store.Lister)
 	r.renewer, _ = r.Store.(store.Renewer)
 	r.overrider, _ = r.Store.(store.Overrider)
-	r.leaser, _ = r.Store.(store.Leaser)
+	r.pinger, _ = r.Store.(store.Pinger)
 	return r
+}
+
+// lacks returns the error for a call of a method that the store does not have.
+func (r *remote) lacks(method, to, of string) error {
+	return &store.ConfigError{
+		Option: method, Value: fmt.Sprintf("%T", r.Store),
+		Problem: "this store cannot " + to + ": it has no method " + method + " (" + of + ")",
+		Remedy:  "add it; a wrapper embeds store.Full",
+	}
 }
 
 var errPanicked = errors.New("the store has panicked")
 
 // call makes a call to the store, and calls the observer.
-func (s *remote) call(ctx context.Context, op event.Operation, f func(context.Context) error) (err error) {
-	if s.observer == nil {
-		return f(ctx)
+func (r *remote) call(ctx context.Context, op event.Operation, f func(context.Context) error) error {
+	if r.observer == nil {
+		return protect(ctx, f)
 	}
 	begun := time.Now()
-	err = errPanicked // unless f returns
+	err := protect(ctx, f)
+	r.observer(ctx, event.StoreCall{Policy: r.policy, Operation: op, Took: time.Since(begun), Err: err})
+	return err
+}
+
+// protect turns a panic of the store into an error, since nothing else recovers it in the background.
+func protect(ctx context.Context, f func(context.Context) error) (err error) {
 	defer func() {
-		s.observer(ctx, event.StoreCall{Policy: s.policy, Operation: op, Took: time.Since(begun), Err: err})
+		if recover() != nil {
+			err = errPanicked
+		}
 	}()
-	err = f(ctx)
-	return err
+	return f(ctx)
 }
 
-// settling returns a function for call that changes the cost of a take.
-func (s *remote) settling(t store.Settlement) func(context.Context) error {
-	return func(ctx context.Context) error { return s.settler.Settle(ctx, t) }
+// request is what is passed on of a request. Slices of the caller that are handed to an interface would move to the
+// heap.
+type request struct {
+	takes   []store.Take
+	answers []store.Answer
 }
 
-// sent is what a store gets of a request. A request that is handed to an interface would move to the heap.
-type sent struct {
-	takes   [store.MaxLimits]store.Take
-	answers [store.MaxLimits]store.Answer
-}
+var requests = sync.Pool{New: func() any { return new(request) }}
 
-var sentPool = sync.Pool{New: func() any { return new(sent) }}
-
-// take has the store decide a request. If it fails, the answers are of no use.
-func (s *remote) take(ctx context.Context, r *request) error {
-	if b := r.booking; b != nil {
-		b.Take = r.takes[0]
-		err := s.call(ctx, event.Book, func(ctx context.Context) (err error) {
-			b.booked, err = s.leaser.Book(ctx, b.Booking)
-			return err
-		})
-		r.answers[0] = b.booked.Answer
-		return err
+func newRequest(takes []store.Take) *request {
+	r, _ := requests.Get().(*request)
+	r.takes = append(r.takes[:0], takes...)
+	if cap(r.answers) < len(takes) {
+		r.answers = make([]store.Answer, len(takes))
 	}
-	p, _ := sentPool.Get().(*sent)
-	takes, answers := p.takes[:len(r.takes)], p.answers[:len(r.takes)]
-	copy(takes, r.takes)
-	clear(answers)
-	err := s.call(ctx, event.Take, func(ctx context.Context) error { return s.Take(ctx, takes, answers) })
+	r.answers = r.answers[:len(takes)]
+	clear(r.answers)
+	return r
+}
+
+// free is not called after a panic, as the slices may still be in use.
+func (r *request) free() {
+	clear(r.takes) // which refer to the keys of clients
+	requests.Put(r)
+}
+
+// take has the store decide a request. If it fails, the answers are as before.
+func (r *remote) take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	q := newRequest(takes)
+	err := r.call(ctx, event.Take, func(ctx context.Context) error { return r.Take(ctx, q.takes, q.answers) })
 	if err == nil {
-		copy(r.answers, answers)
+		copy(answers, q.answers)
 	}
-	clear(takes) // which refer to the keys of clients
-	sentPool.Put(p)
+	if err != errPanicked { //nolint:errorlint // it is this one
+		q.free()
+	}
 	return err
+}
+
+// lastID makes the IDs of takes. It counts from a random number of 64 bits, so that processes which share a log do not
+// use the same IDs. An ID is not a timestamp, because two requests may have the same instant, and not chosen by the
+// client, because a repeated ID is not charged again. IDs increase, because Redis orders the entries of one instant by
+// ID and trims the first.
+var lastID = func() *atomic.Uint64 {
+	n := new(atomic.Uint64)
+	n.Store(rand.Uint64())
+	return n
+}()
+
+// newID returns an ID, which is never 0.
+func newID() uint64 {
+	for {
+		if id := lastID.Add(1); id != 0 {
+			return id
+		}
+	}
 }

@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
@@ -13,172 +14,320 @@ import (
 )
 
 const (
-	maxReplays    = 4                // keys that replayAll replays at the same time
-	maxRuns       = 8                // keys that are replayed at the same time, those because of requests included
-	retryReplay   = retryStore / 4   // how often replayInBackground looks whether an open breaker admits a probe
-	tidyRecord    = 10 * time.Second // how often the record is tidied during an outage
-	closeTimeout  = 5 * time.Second  // of Close
-	closeAttempts = 2                // of Close, since the first call may be on a dead connection
+	pageSize    = 500         // entries added to a log of the store by one call
+	fewOwed     = 16          // settlements that a request waits for
+	mostReplays = 16          // logs that are replayed at the same time, and settlements of one log
+	mostFailed  = 16          // replays in a row, until the others are not tried
+	retryOne    = time.Second // after an error about one log
+
+	tidyInterval = 10 * time.Second // of the record while the store does not answer
+
+	// backgroundTimeouts is how long calls may take for which no request waits, in timeouts: a new connection takes
+	// several round trips.
+	backgroundTimeouts = 8
 )
 
 var errReplaying = &store.StoreError{
-	Err: errors.New("what was admitted without the store is still being replayed for this key"), OneKey: true,
+	Class: "replay", OneKey: true,
+	Err:    errors.New("what was admitted without the store is still being replayed for this key"),
+	Advice: "wait: the replay ends by itself",
 }
 
-// replay replays a backlog part by part, in a turn of the breaker, for the caller that has begun its run.
-func (g *Guard) replay(b *backlog, turn int) (err error) {
-	defer func() { g.record.end(b, err) }()
-	for err == nil {
-		p := g.record.next(b)
-		if len(p.merged)+len(p.settled) == 0 {
-			return nil
-		}
-		if err = g.replayPart(b, p, turn); err == nil {
-			err = g.background.Err()
-		}
-	}
-	return err
+var errNoAnswer = &store.StoreError{
+	Class: "timeout", Err: errors.New("a replay before the request was not answered in time"),
+	Advice: "find out why the store is slow",
 }
 
-// replayPart adds entries to the store's log, and then changes the costs of those that were settled. What the store
-// has is marked at once, so that it is not sent again if later calls fail.
-func (g *Guard) replayPart(b *backlog, p part, turn int) error {
-	if len(p.merged) > 0 {
-		err := g.callPatiently(g.background, &b.key, turn, event.Merge, func(ctx context.Context) error {
-			m := store.MergeRequest{Key: b.key, Keep: p.keep, Varies: p.varies}
-			now := g.record.now() // the ages are those at the time of each attempt
-			for _, e := range p.merged {
-				m.Entries = append(m.Entries, store.Entry{ID: e.id, Cost: int(e.cost), Age: time.Duration(now - e.at)})
+// run is a replay. It is long if it has more than a page.
+type run struct {
+	done, long chan struct{} // closed when it is
+	err        error         // once it is done
+}
+
+// replayFirst waits until the store has what it lacks of the logs of a request, so that it can decide it. It fails if
+// that takes long.
+func (g *Guard) replayFirst(ctx context.Context, takes []store.Take) error {
+	for i := range takes {
+		for b := g.record.behind(&takes[i].Key, takes[i].Limit); b != nil; {
+			r, err := g.startReplay(b)
+			if err != nil {
+				return err
 			}
-			return g.store.merger.Merge(ctx, m)
-		})
-		if err != nil {
-			return err
+			select {
+			case <-r.done:
+				if r.err != nil {
+					return r.err
+				}
+			case <-r.long:
+				return errReplaying
+			case <-ctx.Done():
+				return errNoAnswer
+			}
+			b = g.record.behind(&takes[i].Key, takes[i].Limit)
 		}
-		g.record.replayed.Add(uint64(len(p.merged)))
-		g.record.markMerged(b)
-		g.denials.UnitsAdded(&b.key)
-	}
-	for _, e := range p.settled {
-		s := store.Settlement{Key: b.key, ID: e.id, Cost: int(e.cost)}
-		if err := g.callPatiently(g.background, &b.key, turn, event.Settle, g.store.settling(s)); err != nil {
-			return err
-		}
-		g.record.markSettled(b, e)
-		g.denials.Invalidate(&b.key)
 	}
 	return nil
 }
 
-// startReplay replays a key's backlog in the background. It reports whether it has started the replay, or else returns
-// the one in progress, or nil without a backlog.
-func (g *Guard) startReplay(key *store.Key, turn int) (r *run, started bool) {
-	b, r := g.record.begin(key)
-	if b != nil {
-		go func() {
-			g.replays <- struct{}{}
-			defer func() { <-g.replays }()
-			g.replay(b, turn) //nolint:errcheck // r has it
-		}()
+// startReplay starts a replay, or returns the one that is under way. It returns an error if there should be none now.
+func (g *Guard) startReplay(b *backlog) (*run, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.run != nil:
+		return b.run, nil
+	case g.record.now() < b.retry:
+		return nil, b.err
 	}
-	return r, b != nil
+	r := &run{done: make(chan struct{}), long: make(chan struct{})}
+	b.run = r
+	go func() {
+		r.err = g.replay(b, r)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		close(r.done)
+		if b.run, b.err = nil, r.err; r.err != nil && !store.IsOutage(r.err) {
+			b.retry = g.record.now() + retryOne
+		}
+		g.record.removeIfDone(b)
+	}()
+	return r, nil
 }
 
-// startReplays starts the goroutine that replays all backlogs, unless it runs or there is nothing to replay.
-func (g *Guard) startReplays() {
-	if g.record.entries.Load() > 0 && g.replaying.CompareAndSwap(false, true) {
-		go g.replayInBackground()
+// replay replays what is in a backlog when it begins.
+func (g *Guard) replay(b *backlog, r *run) error {
+	rec := g.record
+	b.mu.Lock()
+	changes, since, now := b.changes, b.since, rec.now()
+	due := rec.due(b, now)
+	b.mu.Unlock()
+	rec.sent.Store(int64(now)) // before the entries are read
+	long := sync.OnceFunc(func() { close(r.long) })
+	if len(due) > fewOwed {
+		long()
 	}
+	// What is settled first is then found by a merge, which looks for an entry of the same cost.
+	err := parallel(due, new(atomic.Int64), 1, func(s *store.Settlement) error { return g.settleOwed(b, s) })
+	if err != nil {
+		return err
+	}
+	entries, read := rec.from(b, since), rec.now()
+	if len(entries) > pageSize {
+		long()
+	}
+	for page := range slices.Chunk(entries, pageSize) {
+		if again, err := g.mergePage(b, page, read); again || err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changes == changes {
+		rec.takes.Add(int64(len(b.owed) - b.takes))
+		b.since, b.takes = nothing, len(b.owed)
+	}
+	return nil
 }
 
-// replayInBackground replays all keys again and again until nothing is left or the guard is closed.
-func (g *Guard) replayInBackground() {
-	wait, tidied := jitter(), time.Now()
-	for {
-		select {
-		case <-g.closed:
-			return
-		case <-time.After(wait):
-		}
-		if g.breaker.state() != open {
-			g.replayAll(g.background) //nolint:errcheck // it is repeated
-		}
-		wait = jitter()
-		if g.breaker.state() != closed {
-			wait = retryReplay
-		}
-		if g.record.entries.Load() == 0 || time.Since(tidied) >= tidyRecord {
-			g.record.tidy()
-			tidied = time.Now()
-		}
-		if g.record.entries.Load() == 0 {
-			g.logLost()
-			g.replaying.Store(false)
-			// Entries added before the Store have started no other goroutine, so this one handles them.
-			if g.record.entries.Load() == 0 || !g.replaying.CompareAndSwap(false, true) {
-				return
-			}
+// due returns the settlements that are owed. The caller holds the lock.
+func (rec *record) due(b *backlog, now time.Duration) (all []store.Settlement) {
+	for id, o := range b.owed {
+		if age := now - o.at; age > b.limit.Window+ageSlack { // the take has left the window
+			rec.forgive(b, id)
+		} else {
+			all = append(all, store.Settlement{
+				Key: b.key, Limit: b.limit, ID: id, Was: o.was, Cost: o.cost, Age: age,
+			})
 		}
 	}
+	return all
 }
 
-// replayAll replays each key once, several at the same time, until the store does not answer. If the breaker is not
-// closed, the first replay is the probe. It returns the error of one of the replays that have failed.
-func (g *Guard) replayAll(ctx context.Context) (err error) {
-	var runs []*run // oldest first
-	alone := g.breaker.state() != closed
-	for b := range g.record.all {
-		if run, _ := g.startReplay(&b.key, aside); run != nil {
-			runs = append(runs, run)
-		}
-		if len(runs) == maxReplays || alone && len(runs) > 0 {
-			err = cmp.Or(runs[0].wait(ctx), err)
-			runs, alone = runs[1:], false
-		}
-		if store.IsOutage(err) {
-			break
-		}
+// settleOwed settles a take. While the call is under way the settlement is not owed, and it is again if that fails,
+// unless there is a later one.
+func (g *Guard) settleOwed(b *backlog, s *store.Settlement) (err error) {
+	about := []store.Take{{Key: b.key, Limit: b.limit, ID: s.ID}}
+	flight := flightOf(s.ID, &b.key, b.limit)
+	g.depart(about)
+	defer g.landed(about, true)
+	b.mu.Lock()
+	o, ok := b.owed[s.ID]
+	if ok {
+		g.record.forgive(b, s.ID)
 	}
-	for _, run := range runs {
-		err = cmp.Or(run.wait(ctx), err)
+	b.mu.Unlock()
+	if !ok { // it was reset
+		return nil
+	}
+	s.Cost = o.cost
+	err = g.aside(b, about, event.Settle, func(ctx context.Context) error { return g.store.settler.Settle(ctx, *s) })
+	if err != nil && !g.record.flights.isOwed(flight) {
+		g.record.flights.owe(flight, o)
+	} else if err == nil {
+		g.freed(&b.key)
 	}
 	return err
 }
 
-// logLost logs how many units could not be replayed.
-func (g *Guard) logLost() {
-	if lost := g.record.lost.Load(); lost > g.lostLogged {
-		slog.Default().LogAttrs(context.Background(), slog.LevelWarn,
-			"sash: not all that was admitted without the store could be replayed",
-			slog.String("policy", g.log.policy), slog.Uint64("units", lost-g.lostLogged),
-			slog.String("advice", "the outage had more keys than WithFailLocalKeys has room for"))
-		g.lostLogged = lost
+// mergePage adds entries, which were read at an instant, to the store's log. If one of them was settled since then, it
+// adds nothing, and is to be done again after that.
+func (g *Guard) mergePage(b *backlog, page []store.Entry, read time.Duration) (again bool, err error) {
+	rec, now := g.record, g.record.now()
+	about := make([]store.Take, len(page))
+	for i := range page {
+		page[i].Age += now - read
+		about[i] = store.Take{Key: b.key, Limit: b.limit, ID: page[i].ID}
+	}
+	g.depart(about)
+	defer g.landed(about, true)
+	b.mu.Lock()
+	since := b.since
+	for _, e := range page {
+		if _, ok := b.owed[e.ID]; ok {
+			again = true
+		} else if rec.flights.isOwed(flightOf(e.ID, &b.key, b.limit)) {
+			err = errReplaying
+		}
+	}
+	b.mu.Unlock()
+	if again || err != nil {
+		return again, err
+	}
+	m := store.MergeRequest{Key: b.key, Limit: b.limit, Entries: page}
+	err = g.aside(b, about, event.Merge, func(ctx context.Context) error { return g.store.merger.Merge(ctx, m) })
+	if err != nil {
+		return false, err
+	}
+	rec.replayed.Add(uint64(len(page)))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.since == since { // otherwise there is something older now
+		b.since = max(since, now-page[len(page)-1].Age)
+	}
+	return false, nil
+}
+
+// aside makes a call of a replay about takes. A failure does not count for the breaker, as it is mostly about the node of
+// a cluster that is away.
+func (g *Guard) aside(
+	b *backlog, about []store.Take, op event.Operation, f func(context.Context) error,
+) error {
+	defer g.denials.Forget(&b.key, b.limit)
+	if g.isOpen() {
+		return g.lastError.Load()
+	}
+	patience := max(backgroundTimeouts*g.config.Timeout, pingInterval)
+	ctx, cancel := context.WithTimeout(g.background, patience)
+	defer cancel()
+	begun := g.breaker.now()
+	err := g.store.call(ctx, op, f)
+	defer g.fly(err, about)()
+	if !store.IsOutage(err) {
+		g.report(begun, err)
+	}
+	return g.noteError(err, &b.key, b.limit)
+}
+
+// parallel calls f for each item, several at the same time, until the store has not answered most times in a row. It
+// returns one of the errors.
+func parallel[T any](items []T, row *atomic.Int64, most int64, f func(*T) error) error {
+	var all sync.WaitGroup
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	for range min(mostReplays, len(items)) {
+		all.Go(func() {
+			for row.Load() < most {
+				i := int(next.Add(1)) - 1
+				if i >= len(items) {
+					return
+				}
+				switch err := f(&items[i]); {
+				case store.IsOutage(err):
+					row.Add(1)
+					failed.Store(&err)
+				case err != nil:
+					failed.CompareAndSwap(nil, &err)
+				default:
+					row.Store(0)
+				}
+			}
+		})
+	}
+	if all.Wait(); failed.Load() != nil {
+		return *failed.Load()
+	}
+	return nil
+}
+
+// startReplays starts the goroutine that replays all backlogs, unless it runs.
+func (g *Guard) startReplays() {
+	if !g.replaying.Load() && g.background.Err() == nil && g.replaying.CompareAndSwap(false, true) {
+		go g.replayInBackground()
 	}
 }
 
-// Close replays what is left, for closeTimeout at most, and ends the guard's goroutines. The error says how many units
-// were not replayed; later calls return the same error. A closed guard still decides, but replays nothing.
-func (g *Guard) Close() error { return g.finished() }
+// wakeReplays has all backlogs replayed now.
+func (g *Guard) wakeReplays() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
 
-func (g *Guard) finish() error {
-	close(g.closed)
-	defer g.cancel()
-	g.finishing.Store(true)
-	defer g.finishing.Store(false)
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	var err error
-	for n := 0; n < closeAttempts && g.record.entries.Load() > 0; n++ {
-		err = g.replayAll(ctx)
+// replayInBackground replays all backlogs again and again until nothing is left or the guard is closed.
+func (g *Guard) replayInBackground() {
+	for tidied := time.Now(); ; {
+		timer := time.NewTimer(jitter())
+		select {
+		case <-g.background.Done():
+			timer.Stop()
+			return
+		case <-g.wake:
+			timer.Stop()
+		case <-timer.C:
+		}
+		if !g.isOpen() && (!g.breaker.failing.Load() || g.ping() == nil) {
+			g.replayAll(g.background) //nolint:errcheck // it is repeated
+		} else if time.Since(tidied) >= tidyInterval {
+			g.record.pages(func([]*backlog) bool { return true })
+			tidied = time.Now()
+		}
+		if g.record.backlogs.Load() > 0 {
+			continue
+		}
+		if lost := g.record.lost.Load(); lost > g.lostLogged {
+			g.log.lost(lost - g.lostLogged)
+			g.lostLogged = lost
+		}
+		g.replaying.Store(false)
+		// What was added before the Store has started no other goroutine, so this one does it.
+		if g.record.backlogs.Load() == 0 || !g.replaying.CompareAndSwap(false, true) {
+			return
+		}
 	}
-	units, takes := g.record.close()
-	if takes == 0 || g.failure != Local {
-		return nil
+}
+
+// replayAll replays each log, several at the same time, until the store does not answer.
+func (g *Guard) replayAll(ctx context.Context) (err error) {
+	var row atomic.Int64
+	for page := range g.record.pages {
+		failed := parallel(page, &row, mostFailed, func(b **backlog) error {
+			for g.record.behind(&(*b).key, (*b).limit) == *b {
+				r, err := g.startReplay(*b)
+				if err != nil {
+					return err
+				}
+				if await(ctx, r.done); ctx.Err() != nil {
+					return ctx.Err()
+				} else if r.err != nil {
+					return r.err
+				}
+			}
+			return nil
+		})
+		if err = cmp.Or(failed, err); ctx.Err() != nil || row.Load() >= mostFailed {
+			return err
+		}
 	}
-	unit := "units"
-	if units == 1 {
-		unit = "unit"
-	}
-	return fmt.Errorf("sash: Close: %d %s admitted without the store, in %d takes or corrections, not replayed: %w",
-		units, unit, takes, cmp.Or(err, error(g.lastError.Load())))
+	return err
 }

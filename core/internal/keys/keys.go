@@ -3,7 +3,6 @@
 package keys
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,8 +31,9 @@ type Spec struct {
 	Callbacks []Callback
 	Fault     error
 	Name      string // the function that made it, or the kind given to KeyOf
-	Label     string // in the names of logs, or empty: the name
 	Classes   []setup.KeyClass
+
+	NoRequests bool // it finds nothing in requests
 
 	parts    []*Spec // of First and Join
 	byPrefix bool    // what it finds depends on prefixes
@@ -52,8 +52,22 @@ func (k *Spec) Finds(kind string) bool {
 	return slices.ContainsFunc(k.Classes, func(c setup.KeyClass) bool { return c.Kind == kind })
 }
 
-// LogName implements [plan.Key].
-func (k *Spec) LogName() string { return cmp.Or(k.Label, strings.ToLower(k.Name)) }
+// MayFind is Finds for a key whose callback may find addresses as well.
+func (k *Spec) MayFind(kind string) bool { return k.Finds(kind) || k.either && kind == kindIP }
+
+// Scope returns what the key finds within its kind, such as the name of a header field, or an empty text if that is not
+// known before requests are.
+func (k *Spec) Scope() string {
+	if len(k.Classes) != 1 || k.Classes[0].Scope == setup.AnyScope {
+		return ""
+	}
+	return k.Classes[0].Scope
+}
+
+// Shares reports whether two keys may find identities of one kind.
+func (k *Spec) Shares(other *Spec) bool {
+	return slices.ContainsFunc(k.Classes, func(c setup.KeyClass) bool { return other.Finds(c.Kind) })
+}
 
 // Keeps reports whether the key or a part of it may replace the context of a request.
 func (k *Spec) Keeps() bool { return k.foreign || slices.ContainsFunc(k.parts, (*Spec).Keeps) }
@@ -71,7 +85,7 @@ func (k *Spec) Repeats(seen map[*Spec]bool) bool {
 	return false
 }
 
-// IdentityOf returns the identity that a text names, for overrides.
+// IdentityOf returns the identity that a text names, for calls without a request. The error names the call.
 func (k *Spec) IdentityOf(call, text string, p *Prefixes) (store.Identity, error) {
 	if k.FromText != nil {
 		if id, ok := k.FromText(text, p); ok {
@@ -81,11 +95,14 @@ func (k *Spec) IdentityOf(call, text string, p *Prefixes) (store.Identity, error
 	switch {
 	case text == "" && k.Finds(KindAll):
 		return Everybody, nil
-	case text == "" || k.Finds(KindBy) || k.Finds(KindAll):
+	case text == "" || k.Finds(KindBy) || k.Finds(KindAll) && k.parts == nil:
 		return Text(text, nil)
 	}
-	return store.Identity{}, configError(call, "a text", k.Name+" finds no such key",
-		"use Decision.Override with the decision about a request, or the text that the key finds")
+	remedy := "pass a text that the key finds"
+	if call == "Override" || call == "Reset" {
+		remedy = "use Decision." + call + " with the decision about a request, or " + remedy
+	}
+	return store.Identity{}, configError(call, "a text", k.Name+" finds no such key", remedy)
 }
 
 // ByHeader finds the identity that verify returns for a header field.
@@ -178,6 +195,14 @@ func TextOf(value any) string {
 		return strconv.FormatInt(int64(v.Float()), 10)
 	}
 	return ""
+}
+
+// ByText finds what calls without a request name.
+func ByText() *Spec {
+	return &Spec{
+		Name: "ByText", Classes: []setup.KeyClass{{Kind: KindBy}}, NoRequests: true,
+		Read: func(adapter.Request, *Prefixes) (store.Identity, error) { return store.Identity{}, ErrNoKey },
+	}
 }
 
 // Global finds [Everybody].

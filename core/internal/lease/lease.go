@@ -1,22 +1,19 @@
 // Package lease is the state of a lease, without a clock, a lock or I/O.
 //
-// A lease is units of a log that a process has booked ahead: one entry of the log, stamped at the end of the lease by
-// the store's clock, its now + d. The process spends them without asking the store, and settles what it has used.
+// A lease is units of a log that a process has taken ahead, as one ordinary entry, which the store stamps with its now.
+// The process spends them without asking the store, and settles the entry to what it has used. The windows of all limits
+// of the log are longer by d than those that are promised.
 //
-// No window is ever over a quota. Each use is at or after the booking, and at or before its stamp:
+// No window W is ever over a quota. The process ends the lease 0.9 d after the instant before it sent the take. The store
+// executes that later, so each use is less than d after the entry, whatever the network does. It ends by the monotonic or
+// by the wall clock, whichever comes first, and the clock is read after the unit was spent.
 //
-//   - The process ends the lease 0.9 d after the instant before it first sent the booking. The store executes it later,
-//     so the lease ends before the stamp, whatever the network does. It ends by the monotonic or by the wall clock,
-//     whichever comes first, and the clock is read after the units were taken.
-//   - A booking is admitted if its units fit each window that ends now, in which all entries count that are younger
-//     than the window, those stamped after now as well. So do all other takes.
+// Consider a window (s-W, s] of uses, and of the entries with uses in it the last one, at t <= s. Any other such entry
+// is of a use after s-W, and so it is after s-W-d, which is not before t-W-d: it counted when the last one was admitted,
+// in a window of W + d. So together they fit the quota, and there are never more uses than units of entries.
 //
-// Consider a window (t-W, t] of uses, and the last booking or take with uses in it. When it was admitted, at s <= t,
-// all others with uses there had their entries, with stamps after t-W >= s-W, so they counted: the sum fitted.
-//
-// Settling gives back what was not spent, and moves the stamp to the store's now, if that is earlier. This is right
-// because the lease is closed before its sum is read: no use comes later. Settlements of a lease have the sum, and
-// not the difference, so that they may be executed twice; each is sent when the one before was answered.
+// Settling is right because the lease is closed before its sum is read: no use comes later. Settlements of a lease have
+// the sum, and not the difference, so that they may be executed twice. Each is sent when the one before has ended.
 package lease
 
 import "time"
@@ -24,7 +21,7 @@ import "time"
 // Instant is what the clocks of a process read: the monotonic one and the wall clock, since any instants.
 type Instant struct{ Mono, Wall time.Duration }
 
-// End returns when a lease ends whose booking was first sent after an instant.
+// End returns when a lease of length d ends whose take was sent after an instant.
 func (i Instant) End(d time.Duration) Instant {
 	d = d / 10 * 9
 	return Instant{i.Mono + d, i.Wall + d}
@@ -33,48 +30,38 @@ func (i Instant) End(d time.Duration) Instant {
 // Reaches reports whether one of the clocks has reached an end.
 func (i Instant) Reaches(end Instant) bool { return i.Mono >= end.Mono || i.Wall >= end.Wall }
 
-// Lease is one booking. The zero Lease is over, and there is nothing to settle.
+// Lease is units that were taken ahead. The zero Lease is over, and there is nothing to settle.
 type Lease struct {
-	Units int // that were booked
+	Units int // that were taken
 
 	end     Instant
 	left    int
-	open    bool           // units may be spent
-	sending bool           // a settlement is on its way
-	sent    int            // its units
-	stored  int            // units of the store's entry, or -1 before the first settlement
-	changed map[uint64]use // the uses whose cost has changed
+	open    bool // units may be spent
+	stored  int  // units of the store's entry, as far as is known
+	changed map[uint64]int
+	moved   int
 }
 
-// use is what a request has of a lease after its cost was changed.
-type use struct {
-	in     int  // units of the lease
-	beyond int  // units that have an entry of their own
-	stored int  // units that this entry has in the store, or -1 if that is not known
-	undone bool // for good
-}
-
-// New returns the lease of a booking.
+// New returns a lease.
 func New(units int, end Instant) Lease {
-	return Lease{Units: units, end: end, left: units, open: true, stored: -1}
+	return Lease{Units: units, end: end, left: units, open: true, stored: units}
 }
 
-// Spend takes units for a use, and then reads the clock. It takes none if so many are not left, or if the lease has
-// ended.
-func (l *Lease) Spend(units int, clock func() Instant) bool {
-	if !l.open || units > l.left {
+// Spend takes a unit for a use, and then reads the clock. It takes none if none is left, or if the lease has ended.
+func (l *Lease) Spend(clock func() Instant) bool {
+	if !l.open || l.left == 0 {
 		return false
 	}
-	l.left -= units
+	l.left--
 	if clock().Reaches(l.end) {
-		l.left, l.open = l.left+units, false
+		l.left, l.open = l.left+1, false
 		return false
 	}
 	return true
 }
 
-// Return gives back units that were taken for a request which was then not admitted.
-func (l *Lease) Return(units int) { l.left += units }
+// Close ends the lease.
+func (l *Lease) Close() { l.open = false }
 
 // IsOpen reports whether the lease was not closed. It may have ended nevertheless.
 func (l *Lease) IsOpen() bool { return l.open }
@@ -85,61 +72,35 @@ func (l *Lease) Ends(now Instant) bool { return now.Reaches(l.end) }
 // Left returns how many units were not spent.
 func (l *Lease) Left() int { return l.left }
 
-// Change changes the cost of a use, which was that many units at first. It takes more units from the lease while this
-// is open. What they do not suffice for is beyond the lease, and needs an entry of its own: tell reports whether the
-// store has to be told the units of that entry. After the lease was closed, there may be another settlement. A use that
-// was undone stays undone.
-func (l *Lease) Change(id uint64, first, units int) (beyond int, tell bool) {
-	u, ok := l.changed[id]
-	if !ok {
-		u.in = first
+// Cost returns what a use costs, and the units of it that have an entry of their own.
+func (l *Lease) Cost(id uint64) (units, own int) {
+	units, changed := l.changed[id]
+	if !changed {
+		return 1, 0
 	}
-	if u.undone {
-		return 0, u.stored != 0
-	}
-	most := u.in
-	if l.open {
-		most += l.left
-	}
-	in := min(units, most)
-	l.left += u.in - in
-	if l.changed == nil {
-		l.changed = make(map[uint64]use)
-	}
-	u = use{in: in, beyond: units - in, stored: u.stored, undone: units == 0}
-	if tell = u.beyond != u.stored; tell {
-		u.stored = -1
-	}
-	l.changed[id] = u
-	return u.beyond, tell
+	return units, units
 }
 
-// Told notes that the store has an entry of so many units for what a use has beyond the lease. If the use was changed
-// meanwhile, the store may have been told that before, so it has to be told again: as Change does, Told returns what.
-func (l *Lease) Told(id uint64, beyond int) (now int, tell bool) {
-	u := l.changed[id]
-	if u.stored = beyond; u.beyond != beyond {
-		u.stored = -1
+// Change changes the cost of a use. A unit that is given back may be spent again, while the lease is open. A use of any
+// other cost has an entry of its own, and its unit of the lease is not spent any more.
+func (l *Lease) Change(id uint64, units int) {
+	if _, changed := l.changed[id]; !changed {
+		if l.changed == nil {
+			l.changed = make(map[uint64]int)
+		}
+		if units == 0 {
+			l.left++
+		} else {
+			l.moved++
+		}
 	}
-	l.changed[id] = u
-	return u.beyond, u.stored < 0
+	l.changed[id] = units
 }
 
-// Settlement closes the lease, and returns the units that the store has to be told next. There is nothing to tell while
-// a settlement is on its way, and when the store knows the sum.
-func (l *Lease) Settlement() (units int, due bool) {
+// Settlement closes the lease, and returns the units that the store was told before, and those that it is to be told. If
+// they are the same, nothing is due.
+func (l *Lease) Settlement() (was, sum int, due bool) {
 	l.open = false
-	sum := l.Units - l.left
-	if l.Units == 0 || l.sending || l.stored == sum {
-		return 0, false
-	}
-	l.sending, l.sent = true, sum
-	return sum, true
-}
-
-// Settled ends the settlement that is on its way. If the store has not answered, it is due again.
-func (l *Lease) Settled(answered bool) {
-	if l.sending = false; answered {
-		l.stored = l.sent
-	}
+	was, l.stored = l.stored, l.Units-l.left-l.moved
+	return was, l.stored, was != l.stored
 }

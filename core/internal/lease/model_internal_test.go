@@ -14,24 +14,22 @@ import (
 const (
 	tick      = 10 * time.Nanosecond
 	lastTick  = 7
-	longest   = 3 // the longest lease, in ticks
 	processes = 2
 )
 
 // broken are rules that are not followed.
 type broken struct {
-	windowAtStamp  bool // a booking is checked in the window that ends at its stamp
-	futureIgnored  bool // takes do not count entries after now
+	windowsAlone   bool // the windows of the log are not longer than those that are promised
+	ownWindows     bool // they are longer by the length of the asker's own leases
 	endFromReply   bool // the end of a lease is counted from the reply
-	tickLate       bool // a lease is spent a tick after its stamp
-	repairAll      bool // each take moves entries after now to now
-	resetLive      bool // a reset removes live bookings
+	tickLate       bool // a lease is spent after its end
+	resetLive      bool // a reset removes entries of leases that are in hand
 	sumBeforeClose bool // a settlement is computed before the lease is closed
 	relative       bool // a settlement tells what to give back
 	outOfOrder     bool // a settlement is sent before the one before was answered
-	moreAtEnd      bool // the store is told of units beyond a lease when that ends
+	moreAtEnd      bool // the store is told of more units of a use when the lease ends
 	undoLost       bool // a use is not undone if its lease was settled
-	unanswered     bool // a booking without an answer is kept
+	unanswered     bool // an entry without an answer is kept
 	rememberLong   bool // a denial is remembered for twice as long as a lease
 }
 
@@ -44,44 +42,47 @@ type config struct {
 	ops    int            // operations of a world
 	do     string         // a letter for each operation and event that there is: see world.next
 	alone  bool           // only the first process does anything
+	still  bool           // no time passes
 }
 
 type limit struct{ quota, window int }
 
 type entry struct {
-	id, stamp, units int
-	zombie           bool // it was changed by a command that its process waits for no longer
+	id, at, units int
+	late          bool // it was changed by a command that its process waits for no longer
 }
 
 // realUse is what was truly used.
 type realUse struct {
 	id, entry, at, units int
-	raised               int // when it was added by a settlement to more, or -1
+	raised               int // what a settlement has added, since when it is in the log; else -1
 	forgotten            bool
 }
 
 type held struct {
 	Lease
 
-	id, sent int
+	id      int
+	sent    int
+	sending bool // a settlement is on its way
+	due     bool // it was not answered
 }
 
 type process struct {
 	dead     bool
 	leases   []held // the last one is in hand
-	booking  bool   // the booking of a lease is on its way
-	use      int    // the latest use, which can be undone, or 0
-	first    int    // its units at first
+	booking  bool   // the takes of a lease are on their way
+	use      int    // the latest use, which can be changed, or 0
 	of       int    // the entry of its lease, or its own
 	more     int    // units that the store will be told at the end of the lease: see moreAtEnd
 	deniedAt int    // when the denial was asked that is remembered, or -1
 }
 
-// command is on its way: it books, after a settlement if there is one, or only settles.
+// command is on its way: it takes units, or settles an entry.
 type command struct {
-	process, id, units int // of the booking; units is 0 if there is none
-	settled, sum       int // the entry that is settled, or 0
-	sent               int // when
+	process, id, units int // units is 0 if it settles
+	sum                int // of a settlement
+	sent, executedAt   int
 	executed           int // how often
 	admitted           bool
 	answered, givenUp  bool
@@ -121,9 +122,7 @@ func (w *world) clone(format string, args ...any) *world {
 	return &c
 }
 
-func (w *world) clock() Instant {
-	return Instant{time.Duration(w.now) * tick, time.Duration(w.now) * tick}
-}
+func clock(now int) Instant { return Instant{time.Duration(now) * tick, time.Duration(now) * tick} }
 
 func (w *world) server() int { return w.now - w.back }
 
@@ -132,26 +131,23 @@ func (w *world) id() int {
 	return w.ids
 }
 
-// The server.
-
-func (w *world) repair() {
-	for i := range w.entries {
-		e := &w.entries[i]
-		if most := w.server() + longest; e.stamp > most {
-			e.stamp = most
-		}
-		if w.repairAll {
-			e.stamp = min(e.stamp, w.server())
-		}
+// longer returns by how much the windows of the log are longer than those that are promised.
+func (w *world) longer(p int) int {
+	switch {
+	case w.windowsAlone:
+		return 0
+	case w.ownWindows:
+		return w.d[p]
 	}
+	return max(w.d[0], w.d[1])
 }
 
 // fits reports whether units fit each window that ends now.
-func (w *world) fits(units, at int) bool {
+func (w *world) fits(p, units int) bool {
 	for _, l := range w.limits {
 		sum := units
 		for _, e := range w.entries {
-			if e.stamp > at-l.window && !(w.futureIgnored && e.stamp > at) {
+			if e.at > w.server()-l.window-w.longer(p) {
 				sum += e.units
 			}
 		}
@@ -171,44 +167,27 @@ func (w *world) entry(id int) *entry {
 	return nil
 }
 
-func (w *world) settle(id, units int, again bool) {
-	e := w.entry(id)
-	if e == nil {
-		return
-	}
-	if w.relative && !again {
-		units = e.units - units
-	}
-	e.units, e.stamp = units, min(e.stamp, w.server())
-	w.entries = slices.DeleteFunc(w.entries, func(e entry) bool { return e.units <= 0 })
-}
-
 // execute executes a command.
 func (w *world) execute(c *command) {
-	if c.settled > 0 {
-		if e := w.entry(c.settled); e != nil && c.executed > 0 && !w.relative {
-			e.zombie = true
+	c.executed++
+	e := w.entry(c.id)
+	late := c.givenUp || c.answered || c.executed > 1
+	switch {
+	case c.units > 0 && c.executed == 1:
+		if c.admitted = w.fits(c.process, c.units); c.admitted {
+			c.executedAt = w.now
+			w.entries = append(w.entries, entry{c.id, w.server(), c.units, late})
 		}
-		w.settle(c.settled, c.sum, false)
-	}
-	if c.executed++; c.units == 0 {
-		return
-	}
-	at := w.server()
-	if w.windowAtStamp {
-		at += w.d[c.process]
-	}
-	w.repair()
-	there := w.entry(c.id) != nil
-	if c.admitted = there || w.fits(c.units, at); c.admitted && !there {
-		w.entries = append(w.entries, entry{
-			id: c.id, stamp: w.server() + w.d[c.process], units: c.units,
-			zombie: c.givenUp || c.answered || c.executed > 1,
-		})
+	case c.units == 0 && e != nil:
+		e.late = e.late || late
+		if w.relative {
+			e.units -= c.sum
+		} else {
+			e.units = c.sum
+		}
+		w.entries = slices.DeleteFunc(w.entries, func(e entry) bool { return e.units <= 0 })
 	}
 }
-
-// The processes.
 
 // lease returns the lease in hand, or the zero Lease.
 func (p *process) lease() *held {
@@ -229,14 +208,13 @@ func (p *process) leaseOf(entry int) *held {
 
 // settlement closes a lease and makes the command that settles it, if one is due.
 func (w *world) settlement(p int, l *held) (c command, due bool) {
-	closed := l
+	closed := &l.Lease
 	if w.sumBeforeClose && l.open {
-		early := *l
-		early.changed = maps.Clone(l.changed)
+		early := l.Lease
 		closed = &early
 	}
-	sum, due := closed.Settlement()
-	if !due {
+	was, sum, due := closed.Settlement()
+	if l.stored = sum; !due && !l.due {
 		return c, false
 	}
 	if l == w.processes[p].lease() {
@@ -244,84 +222,86 @@ func (w *world) settlement(p int, l *held) (c command, due bool) {
 		w.processes[p].more = 0
 	}
 	if w.relative {
-		before := l.Units
-		if l.stored >= 0 {
-			before = l.stored
-		}
-		sum = before - sum
+		sum = was - sum
 	}
-	if w.outOfOrder {
-		l.Settled(true)
-	}
-	return command{process: p, settled: l.id, sum: sum, sent: w.now}, true
+	l.sending, l.due = !w.outOfOrder, false
+	return command{process: p, id: l.id, sum: sum, sent: w.now}, true
 }
 
 // answer gives a process the reply to a command.
-func (w *world) answer(c *command) {
+func (w *world) answer(c *command) error {
 	c.answered = true
 	p := &w.processes[c.process]
 	if p.dead {
-		return
-	}
-	if c.settled > 0 {
-		if l := p.leaseOf(c.settled); l != nil {
-			if w.sumBeforeClose && l.open {
-				l.Settlement()
-			}
-			l.Settled(true)
-		}
+		return nil
 	}
 	if c.units == 0 {
-		return
+		if l := p.leaseOf(c.id); l != nil {
+			if w.sumBeforeClose && l.open {
+				l.open = false
+			}
+			l.sending = false
+		}
+		return nil
 	}
 	if p.booking = false; !c.admitted {
-		return
+		return nil
 	}
-	sent := Instant{time.Duration(c.sent) * tick, time.Duration(c.sent) * tick}
+	begun := clock(c.sent)
 	if w.endFromReply {
-		sent = w.clock()
+		begun = clock(w.now)
 	}
-	end := sent.End(time.Duration(w.d[c.process]) * tick)
+	end := begun.End(time.Duration(w.d[c.process]) * tick)
 	if w.tickLate {
-		end = sent.End(time.Duration(w.d[c.process]+2) * tick)
+		end = begun.End(time.Duration(w.d[c.process]+2) * tick)
 	}
-	p.leases = append(p.leases, held{New(c.units, end), c.id, c.sent})
+	l := held{Lease: New(c.units, end), id: c.id, sent: c.sent}
+	l.Spend(func() Instant { return begun })
+	p.leases = append(p.leases, l)
+	return w.used(c.process, c.id, c.executedAt, c.executedAt)
 }
 
-// giveUp ends the wait for the answer to a booking, or to a settlement, which is then due again.
+// giveUp ends the wait for an answer. What it was about is then settled again, or to 0.
 func (w *world) giveUp(c *command) {
 	c.givenUp = true
 	p := &w.processes[c.process]
 	if p.dead {
 		return
 	}
-	if l := p.leaseOf(c.settled); l != nil {
-		l.Settled(false)
+	if l := p.leaseOf(c.id); l != nil {
+		l.sending, l.due = false, true
 	}
 	if c.units > 0 {
 		if p.booking = false; !w.unanswered {
-			w.net = append(w.net, command{process: c.process, settled: c.id, sent: w.now})
+			w.net = append(w.net, command{process: c.process, id: c.id, sent: w.now})
 		}
 	}
 }
 
-// The checks.
-
-// used notes a use, and reports whether all windows that end now are within their quotas. What settlements have added
-// since an instant does not count.
-func (w *world) used(p, entry, units, since int) error {
+// used notes a use of one unit, and reports whether all windows are within their quotas. What settlements have added
+// since the unit was taken does not count.
+func (w *world) used(p, entry, at, taken int) error {
 	id := w.id()
-	w.uses = append(w.uses, realUse{id: id, entry: entry, at: w.now, units: units, raised: -1})
-	w.processes[p].use, w.processes[p].first, w.processes[p].of = id, units, entry
+	w.uses = append(w.uses, realUse{id: id, entry: entry, at: at, units: 1, raised: -1})
+	w.processes[p].use, w.processes[p].of = id, entry
 	for _, l := range w.limits {
-		sum := 0
-		for _, u := range w.uses {
-			if u.at > w.now-l.window && !u.forgotten && u.raised < since {
-				sum += u.units
+		for _, last := range w.uses {
+			if last.forgotten || last.units == 0 || last.at < at || last.at-l.window >= at {
+				continue
 			}
-		}
-		if sum > l.quota {
-			return fmt.Errorf("%d used in (%d, %d], of %d", sum, w.now-l.window, w.now, l.quota)
+			sum := 0
+			for _, u := range w.uses {
+				switch {
+				case u.at <= last.at-l.window || u.at > last.at || u.forgotten:
+				case u.raised >= taken:
+					sum += min(u.units, 1)
+				default:
+					sum += u.units
+				}
+			}
+			if sum > l.quota {
+				return fmt.Errorf("%d used in (%d, %d], of %d", sum, last.at-l.window, last.at, l.quota)
+			}
 		}
 	}
 	return nil
@@ -330,20 +310,21 @@ func (w *world) used(p, entry, units, since int) error {
 // excused reports whether all units of an entry may deny: those of a lease in hand or on its way, of a settlement on
 // its way, of a process that has died, and of a command that was executed too late.
 func (w *world) excused(e *entry) bool {
-	if e.zombie {
+	if e.late {
 		return true
 	}
 	for i := range w.net {
-		if c := &w.net[i]; c.executed == 0 && c.settled == e.id || c.id == e.id && !c.answered && !c.givenUp {
+		c := &w.net[i]
+		if c.id == e.id && (c.executed == 0 || !c.answered && !c.givenUp || w.processes[c.process].dead) {
 			return true
 		}
 	}
 	for p := range w.processes {
 		if l := w.processes[p].leaseOf(e.id); l != nil {
-			return w.processes[p].dead || l.open || l.sending || l.stored != l.Units-l.left
+			return w.processes[p].dead || l.open || l.sending || l.due || l.stored != l.Units-l.left-l.moved
 		}
 	}
-	return slices.ContainsFunc(w.net, func(c command) bool { return c.id == e.id && w.processes[c.process].dead })
+	return false
 }
 
 // denied checks a denial of one unit: there must be no room for it because of what was truly used, in the window or
@@ -352,11 +333,12 @@ func (w *world) denied() error {
 	if w.back > 0 {
 		return nil
 	}
+	longest := max(w.d[0], w.d[1])
 	for _, l := range w.limits {
 		sum := 1
 		for i := range w.entries {
 			e := &w.entries[i]
-			if e.stamp <= w.server()-l.window {
+			if e.at <= w.server()-l.window-longest {
 				continue
 			}
 			if w.excused(e) {
@@ -376,8 +358,6 @@ func (w *world) denied() error {
 	return fmt.Errorf("denied, but there is room: %+v", w.entries)
 }
 
-// The operations.
-
 func (w *world) take(p int) error {
 	own := &w.processes[p]
 	remembers := w.d[p]
@@ -390,80 +370,61 @@ func (w *world) take(p int) error {
 		}
 		return w.denied()
 	}
-	w.repair()
-	if !w.fits(1, w.server()) {
+	if !w.fits(p, 1) {
 		own.deniedAt = w.now
 		return w.denied()
 	}
 	own.deniedAt = -1
 	id := w.id()
-	w.entries = append(w.entries, entry{id: id, stamp: w.server(), units: 1})
-	return w.used(p, id, 1, w.now+1)
+	w.entries = append(w.entries, entry{id: id, at: w.server(), units: 1})
+	return w.used(p, id, w.now, w.now+1)
 }
 
-// spend takes a unit of the lease in hand. It is given back if another log denies.
-func (w *world) spend(p int, undo bool) error {
+// spend takes a unit of the lease in hand.
+func (w *world) spend(p int) error {
 	l := w.processes[p].lease()
-	if !l.Spend(1, w.clock) {
+	if !l.Spend(func() Instant { return clock(w.now) }) {
 		return nil
 	}
-	err := w.used(p, l.id, 1, l.sent)
-	if undo {
-		l.Return(1)
-		w.uses[len(w.uses)-1].units, w.processes[p].use = 0, 0
-	}
-	return err
+	return w.used(p, l.id, w.now, l.sent)
 }
 
 // change settles the latest use of a process.
-func (w *world) change(p, units int) error {
+func (w *world) change(p, units int) {
 	own := &w.processes[p]
-	var use *realUse
-	for i := range w.uses {
-		if w.uses[i].id == own.use {
-			use = &w.uses[i]
-		}
-	}
+	use := &w.uses[slices.IndexFunc(w.uses, func(u realUse) bool { return u.id == own.use })]
 	l := own.leaseOf(own.of)
-	first, id := own.first, own.use
-	if units == 0 {
-		own.use = 0
-	}
+	own.use = 0
 	if l == nil { // a plain take
-		if units == 0 {
-			use.units = 0
-			w.settle(own.of, 0, true)
-		}
-		return nil
+		w.execute(&command{id: own.of, sum: units, executed: 1})
+		use.units = units
+		return
 	}
-	if w.undoLost && l.stored >= 0 {
+	if w.undoLost && !l.open && units == 0 {
 		use.units = 0
-		return nil
+		return
 	}
-	beyond, tell := l.Change(uint64(id), first, units)
-	use.units = units - beyond
-	if tell {
-		l.Told(uint64(id), beyond)
+	l.Change(uint64(use.id), units)
+	if use.units = units; units == 0 {
+		return
 	}
-	if tell && use.at >= 0 {
-		entryOf := -id // of the units beyond the lease
-		w.uses = append(w.uses, realUse{id: entryOf, entry: entryOf, at: use.at, units: beyond, raised: w.now})
-		if w.moreAtEnd {
-			own.more += beyond
-		} else {
-			w.entries = append(w.entries, entry{id: entryOf, stamp: w.server() - (w.now - use.at), units: beyond})
-		}
+	// The entry of the use itself.
+	use.entry, use.raised = -use.id, w.now
+	if w.moreAtEnd {
+		own.more += units
+	} else {
+		w.entries = append(w.entries, entry{id: -use.id, at: w.server() - (w.now - use.at), units: units})
 	}
-	return nil
 }
 
 func (w *world) reset(p int) {
 	own := w.processes[p].lease()
 	if c, due := w.settlement(p, own); due {
 		w.execute(&c)
-		w.answer(&c)
+		w.answer(&c) //nolint:errcheck // it uses nothing
 	}
-	w.entries = slices.DeleteFunc(w.entries, func(e entry) bool { return w.resetLive || e.stamp <= w.server() })
+	young := max(w.d[0], w.d[1])
+	w.entries = slices.DeleteFunc(w.entries, func(e entry) bool { return w.resetLive || e.at <= w.server()-young })
 	for i := range w.uses {
 		w.uses[i].forgotten = w.uses[i].forgotten || w.entry(w.uses[i].entry) == nil
 	}
@@ -472,12 +433,12 @@ func (w *world) reset(p int) {
 	}
 }
 
-// next calls found with all worlds that follow. The operations are, by letter: t take, b book, B send a booking, s
-// spend, j a joint request that another log denies, e end a lease, E send its settlement, u undo, m settle to more, d
-// die, r reset, c step the clock of the server. A command that was sent may be executed twice if there is a 2, and its
-// process may give up waiting if there is a g.
+// next calls found with all worlds that follow. The operations are, by letter: t take, b take a lease, B send its takes,
+// s spend, e end a lease, E send its settlement, u undo, m settle to more, d die, r reset, c step the clock of the
+// server. A command that was sent may be executed twice if there is a 2, and its process may give up waiting if there is
+// a g.
 func (w *world) next(found func(*world, error)) {
-	if w.now < lastTick {
+	if w.now < lastTick && !w.still {
 		v := w.clone("tick")
 		v.now++
 		found(v, nil)
@@ -491,8 +452,7 @@ func (w *world) next(found func(*world, error)) {
 		}
 		if c.executed > 0 && !c.answered && !c.givenUp {
 			v := w.clone("answer %d", i)
-			v.answer(&v.net[i])
-			found(v, nil)
+			found(v, v.answer(&v.net[i]))
 		}
 		if !c.answered && !c.givenUp && w.has('g') {
 			v := w.clone("give up %d", i)
@@ -529,32 +489,36 @@ func (w *world) operate(p int, op rune, found func(*world, error)) {
 		v.left--
 		found(v, f(v))
 	}
+	now := func(v *world, c command, due bool) error {
+		if !due {
+			return nil
+		}
+		v.execute(&c)
+		return v.answer(&c)
+	}
 	l := own.lease()
 	switch op {
 	case 't':
 		do(func(v *world) error { return v.take(p) })
 	case 'b', 'B':
-		if own.booking || len(own.leases) > 2 {
+		if own.booking || l.open || len(own.leases) > 2 {
 			return
 		}
-		for n := 1; n <= 2; n++ {
+		for n := 2; n <= 3; n++ {
 			do(func(v *world) error {
 				v.trace += fmt.Sprint(n)
-				c, _ := v.settlement(p, v.processes[p].lease())
-				c.process, c.id, c.units, c.sent = p, v.id(), n, v.now
+				c := command{process: p, id: v.id(), units: n, sent: v.now}
 				if op == 'b' {
-					v.execute(&c)
-					v.answer(&c)
-					return nil
+					return now(v, c, true)
 				}
 				v.processes[p].booking = true
 				v.net = append(v.net, c)
 				return nil
 			})
 		}
-	case 's', 'j':
+	case 's':
 		if l.open && l.Left() > 0 {
-			do(func(v *world) error { return v.spend(p, op == 'j') })
+			do(func(v *world) error { return v.spend(p) })
 		}
 	case 'e', 'E':
 		if l.Units == 0 || l.sending || own.booking {
@@ -562,14 +526,10 @@ func (w *world) operate(p int, op rune, found func(*world, error)) {
 		}
 		do(func(v *world) error {
 			c, due := v.settlement(p, v.processes[p].lease())
-			switch {
-			case !due:
-			case op == 'e':
-				v.execute(&c)
-				v.answer(&c)
-			default:
-				v.net = append(v.net, c)
+			if op == 'e' || !due {
+				return now(v, c, due)
 			}
+			v.net = append(v.net, c)
 			return nil
 		})
 	case 'u', 'm':
@@ -577,11 +537,8 @@ func (w *world) operate(p int, op rune, found func(*world, error)) {
 			return
 		}
 		do(func(v *world) error {
-			if op == 'u' {
-				return v.change(p, 0)
-			}
-			defer func() { v.processes[p].use = 0 }()
-			return v.change(p, own.first+1)
+			v.change(p, map[rune]int{'u': 0, 'm': 2}[op])
+			return nil
 		})
 	case 'd':
 		if l.open && l.Left() > 0 || own.booking {

@@ -9,13 +9,12 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/calendar"
-	"github.com/sashlimit/sash/core/internal/plan"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // The bounds of a limit.
 const (
-	MaxQuota  = 10_000_000
+	MaxQuota  = store.MaxQuota
 	MinWindow = time.Millisecond
 	MaxWindow = 365 * day
 	minLease  = time.Second
@@ -59,10 +58,10 @@ func (l *Form) note(problem, remedy string) { l.wrong = cmp.Or(l.wrong, mistake(
 // SetUnit sets what the limit counts.
 func (l *Form) SetUnit(unit string) {
 	switch l.Unit = unit; {
-	case unit == plan.Requests:
+	case unit == Requests:
 		l.Unit = ""
-	case !plan.ValidUnit(unit):
-		l.note(fmt.Sprintf("the unit %q is not valid", unit), plan.RemedyUnit)
+	case !ValidUnit(unit):
+		l.note(fmt.Sprintf("the unit %q is not valid", unit), RemedyUnit)
 	}
 }
 
@@ -157,25 +156,6 @@ func (l Limit) Period() string {
 	return period(l.Window)
 }
 
-// Compiled returns the limit, which is valid, as it is decided. The prefix begins a default name.
-func (l Limit) Compiled(prefix string) plan.Limit {
-	name := l.DefaultName()
-	c := plan.Limit{
-		Name: cmp.Or(l.Name, prefix+name), Named: l.Name != "" && l.Name != name, Text: l.String(), Period: l.Period(),
-		Unit: l.Unit, InFlight: l.InFlight, Algorithm: l.Algorithm, Quota: l.Quota, Window: l.Window,
-		Calendar: l.Calendar,
-	}
-	switch {
-	case l.InFlight:
-		c.Window = l.Lease
-	case l.Calendar.IsSet():
-		c.Algorithm, c.Window = store.FixedWindow, l.Calendar.Longest()
-	case l.Algorithm == store.TokenBucket:
-		c.Quota, c.Refill = l.Burst, l.Quota
-	}
-	return c
-}
-
 // Faults returns what is wrong with the limit.
 func (l Limit) Faults() (faults []Error) {
 	add := func(wrong bool, problem, remedy string) {
@@ -251,7 +231,7 @@ func (l Limit) algorithmFault() Error {
 	case l.Burst < 1 || l.Burst > MaxQuota:
 		return mistake(fmt.Sprintf("the burst %d is out of range", l.Burst),
 			fmt.Sprintf("choose 1 to %d units: core.TokenBucket(refill, burst)", MaxQuota))
-	case store.Limit{Window: l.Window, Refill: l.Quota}.Interval() > int64(MaxWindow)/int64(l.Burst):
+	case (&store.Limit{Window: l.Window, Refill: l.Quota}).Interval() > int64(MaxWindow)/int64(l.Burst):
 		return mistake(fmt.Sprintf("an empty bucket of %d takes longer than %v to fill", l.Burst, period(MaxWindow)),
 			"refill it faster, or choose a smaller burst")
 	}

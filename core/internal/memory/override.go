@@ -14,7 +14,7 @@ import (
 // Overrides are those of all policies of a store.
 type Overrides struct {
 	mu       sync.Mutex
-	policies map[string]*overridden
+	policies map[string]overridden
 }
 
 // overridden are the overrides of a policy by their names.
@@ -27,21 +27,21 @@ type overridden struct {
 func (s *Overrides) Set(policy string, o store.Override) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.policies[policy]
-	if p == nil {
-		p = &overridden{byName: make(map[string]store.Override)}
+	all := s.policies[policy].byName
+	if all == nil {
+		all = make(map[string]store.Override)
 	}
-	old, known := p.byName[o.Name]
+	old, known := all[o.Name]
 	switch {
 	case o.Value == "":
-		delete(p.byName, o.Name)
+		delete(all, o.Name)
 	case o.Extend && known && !old.Until.Before(o.Until):
 		return nil
 	default:
-		if !known && len(p.byName) >= o.Most() {
+		if !known && len(all) >= o.Most() {
 			now, same := time.Now(), 0
-			maps.DeleteFunc(p.byName, func(_ string, o store.Override) bool { return !now.Before(o.Until) })
-			for _, other := range p.byName {
+			maps.DeleteFunc(all, func(_ string, o store.Override) bool { return !now.Before(o.Until) })
+			for _, other := range all {
 				if other.Extend == o.Extend {
 					same++
 				}
@@ -50,13 +50,12 @@ func (s *Overrides) Set(policy string, o store.Override) error {
 				return store.TooManyOverrides(policy, &o)
 			}
 		}
-		p.byName[o.Name] = o
+		all[o.Name] = o
 	}
-	p.version = strconv.FormatUint(rand.Uint64(), 36)
 	if s.policies == nil {
-		s.policies = make(map[string]*overridden)
+		s.policies = make(map[string]overridden)
 	}
-	s.policies[policy] = p
+	s.policies[policy] = overridden{strconv.FormatUint(rand.Uint64(), 36), all}
 	return nil
 }
 
@@ -65,10 +64,7 @@ func (s *Overrides) All(policy, known string) (version string, all []store.Overr
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.policies[policy]
-	switch {
-	case p == nil:
-		return "", nil
-	case p.version == known:
+	if p.version == known {
 		return known, nil
 	}
 	return p.version, slices.Collect(maps.Values(p.byName))

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,240 +17,150 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Check reports what keeps the store from working on its server: see the Check of the store's package.
-func (l *Logs) Check(ctx context.Context) error {
-	if err := l.Validate(); err != nil {
+// Try uses the scripts of a store on the scratch key with that number, and leaves nothing there.
+type Try func(ctx context.Context, one *Conn, number int) error
+
+// Check reports what keeps a store from working on each of its servers. It ends with ctx.
+func (c *Conn) Check(ctx context.Context, try Try) error {
+	if err := c.Validate(); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	c := &checker{logs: l, found: make(map[string][]error)}
-	go func() { done <- c.check(ctx, l.client) }()
-	if err, ok := Await(ctx, done); ok {
+	go func() { done <- c.check(ctx, try) }()
+	select {
+	case err := <-done:
 		return err
+	case <-ctx.Done(): // which many clients do not heed
+		return c.Failed(c.dial.reason(ctx.Err()))
 	}
-	return l.Failed(ctx.Err()) // many clients do not heed it
 }
 
-// probe is a script that replies with the output of INFO, then with name and error of each command that fails. INCRBY
-// may be called if it refuses its argument, which is not an integer.
-const probe = `
-local reply = {''}
-for i = 1, #ARGV do
-  local words = {}
-  for word in ARGV[i]:gmatch('%S+') do words[#words + 1] = word == 'key' and KEYS[1] or word end
-  local said = redis.pcall(unpack(words))
-  local failed = type(said) == 'table' and said.err
-  if failed and failed:find('not an integer', 1, true) then failed = nil end
-  if failed then reply[#reply + 1], reply[#reply + 2] = words[1], failed end
-  reply[1] = words[1] == 'INFO' and not failed and said or reply[1]
-end
-return reply`
-
-var probeHash = sha1Hex(probe)
-
-// checker collects the problems of servers that are checked at the same time.
-type checker struct {
-	logs *Logs
-
-	servers atomic.Int32
-
-	mu    sync.Mutex
-	found map[string][]error // by address
-}
-
-func (c *checker) check(ctx context.Context, client Client) error {
+func (c *Conn) check(ctx context.Context, try Try) error {
+	var mu sync.Mutex
+	found := make(map[string]error) // by address
+	each := func(ctx context.Context, client *redis.Client) error {
+		one, addr := newConn(c.of, client, c.prefix), client.Options().Addr
+		one.known, one.one, one.member, one.dial = client, true, true, c.dial
+		err := one.checkOne(ctx, addr, try)
+		mu.Lock()
+		defer mu.Unlock()
+		found[addr] = err
+		return nil
+	}
 	var err error
-	each := func(master bool) func(context.Context, *redis.Client) error {
-		return func(ctx context.Context, one *redis.Client) error {
-			c.server(ctx, one, master)
-			return nil
-		}
-	}
-	switch client := client.(type) {
-	case interface {
-		ForEachMaster(ctx context.Context, f func(context.Context, *redis.Client) error) error
-	}:
-		err = client.ForEachMaster(ctx, each(true))
-	case interface {
-		ForEachShard(ctx context.Context, f func(context.Context, *redis.Client) error) error
-	}:
-		err = client.ForEachShard(ctx, each(false))
+	addr := ""
+	switch client := c.client.(type) {
+	case *redis.Client:
+		addr = client.Options().Addr
+	case *redis.ClusterClient:
+		err = client.ForEachMaster(ctx, each)
+	case *redis.Ring:
+		err = client.ForEachShard(ctx, each)
 	}
 	if err != nil {
-		return c.logs.Failed(err)
+		return c.Failed(err)
 	}
-	if c.servers.Load() == 0 { // also a Ring without a shard that is up
-		c.server(ctx, client, false)
+	if len(found) == 0 { // also of a Ring without a shard that is up
+		return c.checkOne(ctx, addr, try)
 	}
 	var all []error
-	for _, addr := range slices.Sorted(maps.Keys(c.found)) {
-		all = append(all, c.found[addr]...)
+	for _, addr := range slices.Sorted(maps.Keys(found)) {
+		all = append(all, found[addr])
 	}
 	return errors.Join(all...)
 }
 
-// server checks one server. master tells that it is a master of a cluster.
-func (c *checker) server(ctx context.Context, client Client, master bool) {
-	addr := ""
-	if o, ok := client.(interface{ Options() *redis.Options }); ok {
-		addr = o.Options().Addr
-	}
-	c.servers.Add(1)
-	key, err := c.findKey(ctx, client, master)
-	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
-		if master && redis.HasErrorPrefix(err, "MOVED") {
-			return // it has no slots, so no logs
+// mostTries bounds the search for a scratch key whose slot a master has. One of a hundred masters has none of so many
+// once in 20,000 times.
+const mostTries = 1000
+
+// moved matches errors about slots that another server has, or gets.
+var moved = regexp.MustCompile(`^(MOVED|ASK|TRYAGAIN) `)
+
+func (c *Conn) checkOne(ctx context.Context, addr string, try Try) error {
+	err := try(ctx, c, 0)
+	var failed *store.StoreError
+	for n := 1; c.member && errors.As(err, &failed) && moved.MatchString(failed.Err.Error()); n++ {
+		if n == mostTries {
+			return nil // it has no slots, so no logs
 		}
-		c.add(addr, "", err)
-		if !strings.Contains(strings.ToLower(err.Error()), "evalsha") {
-			return // EVAL would fail for the same reason
-		}
-	}
-	reply, err := client.Eval(ctx, probe, []string{key}, c.args()...).StringSlice()
-	if err == nil && len(reply)%2 != 1 {
-		err = fmt.Errorf("a reply of %d texts", len(reply))
+		err = try(ctx, c, n)
 	}
 	if err != nil {
-		c.add(addr, "", err)
-		return
+		return at(addr, err)
 	}
-	c.roundTrip(ctx, addr, client, key)
-	c.commands(addr, reply[1:])
-	if reply[0] != "" {
-		_, plain := client.(*redis.Client)
-		c.info(addr, reply[0], plain && !master)
+	begun := time.Now()
+	if err := c.client.Eval(ctx, "return 0", nil).Err(); err != nil {
+		return at(addr, c.Failed(err))
 	}
+	warnOfDistance(addr, time.Since(begun))
+	info, err := c.client.Eval(ctx, "return redis.call('INFO')", nil).Text()
+	if err != nil {
+		return fault(addr, "INFO, which returns version and maxmemory-policy, is refused",
+			grant("INFO")+", or make sure that it is Redis 6.2 or later with noeviction")
+	}
+	_, plain := c.client.(*redis.Client)
+	return checkInfo(addr, info, plain && !c.member)
 }
 
-// keyTries is how many keys findKey tries, to find one whose slot a master has. One of a hundred masters has none of
-// them once in 20,000 times.
-const keyTries = 1000
-
-// findKey returns a key that the server has, whose slot is not being moved, and the error of EVALSHA on it.
-func (c *checker) findKey(ctx context.Context, client Client, master bool) (key string, err error) {
-	for n := range keyTries {
-		key = c.logs.prefix + ":check:" + strconv.Itoa(n)
-		err = client.EvalSha(ctx, probeHash, []string{key}, c.args()...).Err()
-		if !master || !redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "ASK") {
-			break
-		}
+// at adds the address of a server to an error.
+func at(addr string, err error) error {
+	var failed *store.StoreError
+	if !errors.As(err, &failed) || strings.Contains(failed.Err.Error(), addr) {
+		return err
 	}
-	return key, err
+	there := *failed
+	there.Err = fmt.Errorf("%s: %w", addr, failed.Err)
+	return &there
 }
 
-// args returns the arguments of the probe.
-func (c *checker) args() []any {
-	args := make([]any, len(c.logs.kind.Needed))
-	for i := range c.logs.kind.Needed {
-		args[i] = c.logs.kind.Needed[i]
-	}
-	return args
+// fault returns an error for a wrong configuration.
+func fault(addr, problem, remedy string) error {
+	return &store.ConfigError{Option: "Redis", Value: addr, Problem: problem, Remedy: remedy}
 }
 
-// commands reports the commands that failed, in one error for each class.
-func (c *checker) commands(addr string, failures []string) {
-	var classes []string
-	names, errs := map[string][]string{}, map[string]error{}
-	for pair := range slices.Chunk(failures, 2) {
-		name, err := pair[0], replyError(pair[1])
-		if name == "INFO" {
-			c.fault(addr, "INFO, which returns version and maxmemory-policy, is refused",
-				grant(name)+", or make sure that it is Redis 6.2 or later with noeviction")
-			continue
-		}
-		class := c.logs.kind.diagnose(err).Class
-		if names[class] == nil {
-			classes = append(classes, class)
-			errs[class] = err
-		}
-		names[class] = append(names[class], name)
-	}
-	for _, class := range classes {
-		c.add(addr, strings.Join(names[class], ", "), errs[class])
-	}
-}
-
-// info reports problems that the output of INFO shows.
-func (c *checker) info(addr, info string, plain bool) {
+// checkInfo reports problems that the output of INFO shows.
+func checkInfo(addr, info string, plain bool) error {
 	field := func(name string) string {
 		_, rest, _ := strings.Cut("\n"+info, "\n"+name+":")
 		value, _, _ := strings.Cut(rest, "\n")
 		return strings.TrimSpace(value)
 	}
+	var found []error
 	switch policy := field("maxmemory_policy"); policy {
 	case "noeviction":
 	case "":
-		c.fault(addr, "INFO has no maxmemory-policy",
-			"make sure that the server evicts no keys, because an evicted log is a fresh quota")
+		found = append(found, fault(addr, "INFO has no maxmemory-policy",
+			"make sure that the server evicts no keys, because an evicted log is a fresh quota"))
 	default:
-		c.fault(addr, "its maxmemory-policy is "+policy+", which evicts logs when memory is short, "+
+		found = append(found, fault(addr, "its maxmemory-policy is "+policy+", which evicts logs when memory is short, "+
 			"and an evicted log is a fresh quota",
-			"set it to noeviction, if necessary on a server that is used only for logs")
+			"set it to noeviction, if necessary on a server that is used only for logs"))
 	}
 	version := field("redis_version")
 	var major, minor int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 6 || major == 6 && minor < 2) {
-		c.fault(addr, "its version is "+version, "use Redis 6.2 or later, or Valkey")
+		found = append(found, fault(addr, "its version is "+version, "use Redis 6.2 or later, or Valkey"))
 	}
 	if plain && field("cluster_enabled") == "1" {
-		c.fault(addr, "the server is part of a cluster", "use redis.NewClusterClient")
+		found = append(found, fault(addr, "the server is part of a cluster", "use redis.NewClusterClient"))
 	}
-}
-
-// add reports an error of the client, or of the named commands in a script.
-func (c *checker) add(addr, names string, err error) {
-	d := c.logs.kind.diagnose(err)
-	if names != "" {
-		if d.Class == ClassAuth {
-			d.Advice = grant(strings.Split(names, ", ")...)
-		}
-		d.Err = fmt.Errorf("%s in a script: %w", names, d.Err)
-	}
-	if addr != "" && !strings.Contains(d.Err.Error(), addr) {
-		d.Err = fmt.Errorf("%s: %w", addr, d.Err)
-	}
-	c.report(addr, d)
-}
-
-// fault reports a wrong configuration.
-func (c *checker) fault(addr, problem, remedy string) {
-	c.report(addr, &store.ConfigError{Option: "Redis", Value: addr, Problem: problem, Remedy: remedy})
-}
-
-func (c *checker) report(addr string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.found[addr] = append(c.found[addr], err)
+	return errors.Join(found...)
 }
 
 const (
 	defaultTimeout = 100 * time.Millisecond // of core.WithTimeout
 	tripsToDecide  = 4                      // of a decision on a new connection: TCP, HELLO, CLIENT SETINFO, the take
-	measuredTrips  = 10                     // at most: on a busy machine some take longer
 )
 
-// roundTrip reports a server that is too far away for a decision on a new connection within the default timeout. It
-// measures on a connection that is open.
-func (c *checker) roundTrip(ctx context.Context, addr string, client Client, key string) {
-	shortest := time.Duration(0)
-	for range measuredTrips {
-		began := time.Now()
-		if err := client.Eval(ctx, "return 0", []string{key}).Err(); err != nil {
-			return // which was reported, or is new
-		}
-		if trip := time.Since(began); shortest == 0 || trip < shortest {
-			shortest = trip
-		}
-		if tripsToDecide*shortest <= defaultTimeout {
-			return
-		}
+// warnOfDistance logs that a server is too far away for a decision on a new connection within the default timeout.
+// Check does not know whether the program has set another one.
+func warnOfDistance(addr string, trip time.Duration) {
+	if tripsToDecide*trip <= defaultTimeout {
+		return
 	}
-	enough := (2 * tripsToDecide * shortest).Truncate(50*time.Millisecond) + 50*time.Millisecond
-	c.report(addr, &store.ConfigError{
-		Option: "core.WithTimeout", Value: "default " + defaultTimeout.String(),
-		Problem: fmt.Sprintf("a round trip to %s takes %v, and a decision on a new connection %d of them",
-			addr, shortest.Round(time.Millisecond), tripsToDecide),
-		Remedy: fmt.Sprintf("set core.WithTimeout(%v), or use a nearer server; if you have set it already, ignore this",
-			enough),
-	})
+	enough := (2 * tripsToDecide * trip).Truncate(50*time.Millisecond) + 50*time.Millisecond
+	slog.Warn("sash: the Redis server is far away, or slow", slog.String("addr", addr),
+		slog.Duration("round trip", trip),
+		slog.String("remedy", fmt.Sprintf("a timeout of %v or more (core.WithTimeout), or a nearer server", enough)))
 }

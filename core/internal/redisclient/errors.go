@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -15,14 +16,6 @@ import (
 
 	"github.com/sashlimit/sash/core/store"
 )
-
-// Package is a package of stores.
-type Package struct {
-	Name string // for errors
-	// Needed are the commands that the scripts call, in a form that changes nothing if the key does not exist. INFO is
-	// for Check alone.
-	Needed []string
-}
 
 // The Class of each [store.StoreError] of this store.
 const (
@@ -46,11 +39,9 @@ func ProtocolError(format string, args ...any) error {
 }
 
 const (
-	adviseCluster  = "use redis.NewClusterClient: the server is part of a cluster"
-	adviseDatabase = "correct the client's database number (Options.DB); a cluster has database 0 alone, " +
-		"unless cluster-databases says more"
-	adviseLogin  = "give the client the server's password (Options.Password)"
-	adviseMaster = "connect to the master: this is a replica; after a failover, check " +
+	adviseCluster = "use redis.NewClusterClient: the server is part of a cluster"
+	adviseLogin   = "give the client the server's password (Options.Password)"
+	adviseMaster  = "connect to the master: this is a replica; after a failover, check " +
 		"that its name resolves to the new master"
 	adviseMasters  = "restore the masters that the cluster misses (CLUSTER INFO)"
 	adviseProtocol = "check that a Redis or Valkey server has this address, " +
@@ -94,10 +85,21 @@ var replyClasses = []struct{ prefix, class, advice string }{
 		"of its own (WithPrefix)"},
 	{"max number of clients", ClassRefused, // a node of a cluster goes on with "+ cluster connections reached"
 		"raise maxclients on the server, or lower the PoolSize of its clients"},
-	{"DB index is out of range", ClassScript, adviseDatabase},
+	{"DB index is out of range", ClassScript, "correct the client's database number (Options.DB); a cluster has " +
+		"database 0 alone, unless cluster-databases says more"},
 	{"Protocol error", ClassProtocol, adviseProtocol},
 	{redis.Nil.Error(), ClassProtocol, adviseProtocol},
 }
+
+// errNoShard is the error of commands to a shard to which a Ring has no connection: go-redis drops the reason.
+var errNoShard = &store.StoreError{
+	Err: errors.New("the Ring has no connection to a shard"), Class: ClassRefused,
+	Advice: "start the shard, or correct its address, password, TLSConfig or PoolSize: " +
+		"go-redis does not tell why a Ring has no connection",
+}
+
+// errAbandoned is the error of questions that are not sent.
+var errAbandoned = fmt.Errorf("%d calls have had no answer: %w", mostCalls, os.ErrDeadlineExceeded)
 
 // errorPrefix matches what servers put before the error of a command that a script has called.
 var errorPrefix = regexp.MustCompile(
@@ -105,7 +107,7 @@ var errorPrefix = regexp.MustCompile(
 
 // diagnose classifies an error by its type, or by its text if go-redis has no type for it. These texts are the same
 // since 9.7.
-func (p *Package) diagnose(err error) *store.StoreError {
+func (c *Conn) diagnose(err error) *store.StoreError {
 	text := err.Error()
 	if redacted := redact(text); redacted != text {
 		err = replyError(redacted)
@@ -124,7 +126,7 @@ func (p *Package) diagnose(err error) *store.StoreError {
 		strings.HasPrefix(text, "redis: cluster has no nodes"):
 		class, advice = ClassRefused, adviseRefused
 	case errors.As(err, &reply):
-		return p.diagnoseReply(err, reply.Error())
+		return c.diagnoseReply(err, reply.Error())
 	case errors.Is(err, context.Canceled):
 		class, advice = ClassCanceled, "nothing: the caller's context was cancelled"
 	case errors.Is(err, redis.ErrClosed):
@@ -159,48 +161,52 @@ func redact(reply string) string {
 }
 
 // diagnoseReply classifies an error of the server itself.
-func (p *Package) diagnoseReply(err error, reply string) *store.StoreError {
+func (c *Conn) diagnoseReply(err error, reply string) *store.StoreError {
 	reply = strings.ReplaceAll(reply[len(errorPrefix.FindString(reply)):], "`", "'")
-	for _, c := range replyClasses {
-		if strings.HasPrefix(reply, c.prefix) {
-			if c.advice == "" {
-				c.advice = p.permissionAdvice(reply)
+	for _, known := range replyClasses {
+		if strings.HasPrefix(reply, known.prefix) {
+			if known.advice == "" {
+				known.advice = c.permissionAdvice(reply)
 			}
-			return &store.StoreError{Err: err, Class: c.class, Advice: c.advice, OneKey: c.class == ClassType}
+			return &store.StoreError{
+				Err: err, Class: known.class, Advice: known.advice, OneKey: known.class == ClassType,
+			}
 		}
 	}
-	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript + p.checkLists()}
+	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript}
 }
 
 var refusedCommand = regexp.MustCompile(`'([\w|]+)' command`)
 
 // permissionAdvice returns the advice for a NOPERM error. Redis 7.0 does not name a command that a script has called.
-func (p *Package) permissionAdvice(reply string) string {
+func (c *Conn) permissionAdvice(reply string) string {
 	switch named := refusedCommand.FindStringSubmatch(reply); {
 	case named != nil:
 		return grant(named[1])
 	case strings.Contains(reply, "access"):
 		return "let the Redis user access the store's keys (ACL SETUSER <user> ~sash:*, or with your prefix)"
 	}
-	return grant(p.commands()...) + p.checkLists()
+	return grant(c.commands()...)
 }
 
-func (p *Package) checkLists() string { return "; " + p.Name + ".Check lists what is missing" }
-
 // commands returns the commands that the store's user must be allowed to run, for overrides too.
-func (p *Package) commands() []string {
-	names := []string{"EVAL", "EVALSHA"}
-	for _, line := range p.Needed {
-		if name, _, _ := strings.Cut(line, " "); name != "INFO" {
-			names = append(names, name)
-		}
-	}
+func (c *Conn) commands() []string {
+	names := append([]string{"EVAL", "EVALSHA"}, c.of.Commands...)
 	return append(names, "HGET", "HSET", "HDEL", "HLEN", "HGETALL") // which only overrides need
 }
 
 // grant is the advice to permit these commands.
 func grant(commands ...string) string {
 	return "permit it to the Redis user: ACL SETUSER <user> +" + strings.ToLower(strings.Join(commands, " +"))
+}
+
+// Failed returns an error of the client as a [store.StoreError] with class and advice. It leaves errors of sash as they
+// are.
+func (c *Conn) Failed(err error) error {
+	if err == nil || errors.As(err, new(*store.StoreError)) || errors.As(err, new(*store.ConfigError)) {
+		return err
+	}
+	return c.diagnose(err)
 }
 
 // replyError is an error of the server, like those of go-redis.

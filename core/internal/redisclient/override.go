@@ -2,7 +2,7 @@ package redisclient
 
 import (
 	"context"
-	"embed"
+	_ "embed" // the scripts
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -11,22 +11,26 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-//go:embed lua
-var scripts embed.FS
+var (
+	//go:embed lua/override.lua
+	overrideText string
+	//go:embed lua/overrides.lua
+	overridesText string
 
-var overrideScript, overridesScript = NewScript(scripts, "override"), NewScript(scripts, "overrides")
+	override, overrides = NewScript(overrideText), NewScript(overridesText)
+)
 
-func (l *Logs) overridesKey(policy string) string {
-	return l.prefix + l.kind.Begin + "overrides:" + policy
+func (c *Conn) overridesKey(policy string) []string {
+	return []string{c.prefix + ":overrides:" + policy}
 }
 
 // SetOverride implements [store.Overrider].
-func (l *Logs) SetOverride(ctx context.Context, policy string, o store.Override) error {
+func (c *Conn) SetOverride(ctx context.Context, policy string, o store.Override) error {
 	extend := ""
 	if o.Extend {
 		extend = "e"
 	}
-	reply, err := l.RunOn(ctx, overrideScript, l.overridesKey(policy), strconv.FormatUint(rand.Uint64(), 36), o.Name,
+	reply, err := c.Run(ctx, override, c.overridesKey(policy), strconv.FormatUint(rand.Uint64(), 36), o.Name,
 		o.Value, o.Until.UnixMilli(), time.Now().UnixMilli(), o.Most(), extend)
 	if err == nil && len(reply) == 1 && reply[0] == 0 {
 		err = store.TooManyOverrides(policy, &o)
@@ -35,16 +39,13 @@ func (l *Logs) SetOverride(ctx context.Context, policy string, o store.Override)
 }
 
 // Overrides implements [store.Overrider].
-func (l *Logs) Overrides(
+func (c *Conn) Overrides(
 	ctx context.Context, policy, known string,
 ) (version string, all []store.Override, err error) {
-	q := newCall(overridesScript, 1, 1)
-	q.wantsTexts = true
-	if err = l.run(ctx, &q, l.overridesKey(policy), known); err != nil {
-		return "", nil, err
-	}
-	if len(q.texts) < 2 {
-		return strings.Join(q.texts, ""), nil, nil
+	p := &Plan{Script: overrides, Tail: []any{known}, texts: true}
+	q, err := c.runOnce(ctx, p, c.overridesKey(policy))
+	if err != nil || len(q.texts) < 2 {
+		return strings.Join(q.texts, ""), nil, err
 	}
 	for i := 1; i < len(q.texts); i += 2 {
 		name, text := q.texts[i-1], q.texts[i]
@@ -56,7 +57,7 @@ func (l *Logs) Overrides(
 		end, extend := strings.CutSuffix(end, "e")
 		until, err := strconv.ParseInt(end, 10, 64)
 		if err != nil {
-			return "", nil, l.Failed(ProtocolError("an override that does not begin with its end"))
+			return "", nil, ProtocolError("an override that does not begin with its end")
 		}
 		all = append(all, store.Override{Name: name, Value: value, Until: time.UnixMilli(until), Extend: extend})
 	}

@@ -1,220 +1,252 @@
 package slide
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 )
 
-// ledger stores the entries of a [Log] with their costs and IDs.
-//
-// Entries carry a running total of units, so that the units since an instant, and the instant of a unit, are found by
-// binary search whatever the costs are.
+// ledger keeps the entries of a [Log] with their costs and IDs. An entry that is removed stays in its place, at a cost
+// of 0, until it is the oldest or newest one, or the ring is full. So nothing moves when an entry is settled.
 type ledger struct {
-	ring  []entry // its length is a power of two; entry 0 is at the log's head
-	base  uint64  // the running total before the oldest entry
-	total uint64  // the running total after the newest; totals wrap around, so only their differences have a meaning
+	ring   []Entry // its length is a power of two; entry 0 is at the log's head, and where no entry is, the cost is 0
+	units  int     // the cost of all entries
+	search *search // of a ring that is larger than a block, or nil
 }
 
-type entry struct {
-	at    int64
-	id    uint64
-	total uint64 // the running total after this entry
+// search finds units and entries in a large ring.
+type search struct {
+	sums  [][]int           // the units in each block of places, in each block of such blocks, and so on
+	index map[uint64]uint32 // places by ID, of removed entries too; nil until a binary search has not found an ID
 }
 
-const smallestLedger = 4
+const (
+	smallestLedger = 4
+	block          = 64
+)
 
 // openLedger moves all entries to a ledger, unless there is one.
 func (l *Log) openLedger() {
-	if l.ledger != nil {
-		return
+	if l.ledger == nil {
+		l.refill(ringFor(l.count, 2*smallestLedger) / 2)
 	}
-	opened := &ledger{ring: make([]entry, ringFor(l.count, 2*smallestLedger)/2), total: uint64(l.count)}
-	for i := range int(l.count) {
-		opened.ring[i] = entry{at: l.At(i), id: l.ID(i), total: uint64(i) + 1}
-	}
-	l.ring, l.head, l.tailLen, l.ledger = nil, 0, 0, opened
 }
 
-// entry is entry i of the ledger.
-func (l *Log) entry(i int) *entry {
-	ring := l.ledger.ring
-	return &ring[(int(l.head)+i)&(len(ring)-1)]
-}
-
-// totalBefore is the running total before entry i, which may be Len.
-func (l *Log) totalBefore(i int) uint64 {
-	switch i {
-	case 0:
-		return l.ledger.base
-	case int(l.count):
-		return l.ledger.total
+// refill moves the entries, without those that were removed, to the beginning of a ring of that size.
+func (l *Log) refill(size int) {
+	ring := make([]Entry, 0, size)
+	for e := range l.Entries() {
+		ring = append(ring, e)
 	}
-	return l.entry(i - 1).total
+	l.count = uint32(len(ring))
+	l.ring, l.head, l.tailLen, l.ledger = nil, 0, 0, &ledger{ring: ring[:size]}
+	l.sum()
 }
 
-func (l *Log) addToLedger(at int64, id uint64, cost int) {
-	if int(l.count) == len(l.ledger.ring) {
-		l.resizeLedger(2 * len(l.ledger.ring))
+// resizeLedger moves the entries to a ring for their number.
+func (l *Log) resizeLedger(smallest int) {
+	n := uint32(0)
+	for range l.Entries() {
+		n++
 	}
-	l.ledger.total += uint64(cost)
-	l.count++
-	*l.entry(int(l.count) - 1) = entry{at: at, id: id, total: l.ledger.total}
+	l.refill(ringFor(n, smallest))
 }
 
-func (l *Log) resizeLedger(size int) {
-	ring := make([]entry, size)
-	for i := range int(l.count) {
-		ring[i] = *l.entry(i)
-	}
-	l.ledger.ring, l.head = ring, 0
-}
-
-// updateEnds computes what the log repeats of its first and last entry in the ledger.
-func (l *Log) updateEnds() {
-	if l.count == 0 {
-		l.dropFirst(0)
-		return
-	}
-	l.ledger.total, l.oldest = l.entry(int(l.count)-1).total, l.entry(0).at
-}
-
-// Holds reports whether an entry has an ID that equals id in the bits of mask.
-func (l *Log) Holds(id, mask uint64) bool {
-	for i := range int(l.count) {
-		if (l.ID(i)^id)&mask == 0 {
-			return true
+// sum computes the sums of a ledger that was refilled.
+func (l *Log) sum() {
+	g := l.ledger
+	if g.units = 0; len(g.ring) > block {
+		g.search = new(search)
+		for size := len(g.ring); size > block; size /= block {
+			g.search.sums = append(g.search.sums, make([]int, size/block))
 		}
 	}
-	return false
+	for place := range int(l.count) {
+		g.add(place, g.ring[place].Cost)
+	}
 }
 
-// find returns one more than the index of the entry with that ID, or 0 if there is none.
+// place is where entry i is in the ring of the ledger.
+func (l *Log) place(i int) int { return (int(l.head) + i) & (len(l.ledger.ring) - 1) }
+
+// entry is entry i of the ledger, which may have been removed.
+func (l *Log) entry(i int) *Entry { return &l.ledger.ring[l.place(i)] }
+
+// add adds units to the sums of a place.
+func (g *ledger) add(place, units int) {
+	if g.units += units; g.search == nil {
+		return
+	}
+	for _, sums := range g.search.sums {
+		place /= block
+		sums[place] += units
+	}
+}
+
+// unitAt is UnitAt. The places before the head have the newest entries, if any.
+func (g *ledger) unitAt(head, n int) int64 {
+	if n += g.before(head); n > g.units {
+		n -= g.units
+	}
+	place := 0
+	if g.search != nil {
+		for _, sums := range slices.Backward(g.search.sums) {
+			for place *= block; sums[place] < n; place++ {
+				n -= sums[place]
+			}
+		}
+		place *= block
+	}
+	for ; g.ring[place].Cost < n; place++ {
+		n -= g.ring[place].Cost
+	}
+	return g.ring[place].At
+}
+
+// before returns the units in the places of the ring before that one.
+func (g *ledger) before(place int) (units int) {
+	for _, e := range g.ring[place/block*block : place] {
+		units += e.Cost
+	}
+	if g.search != nil {
+		for _, sums := range g.search.sums {
+			place /= block
+			for _, n := range sums[place/block*block : place] {
+				units += n
+			}
+		}
+	}
+	return units
+}
+
+func (l *Log) addToLedger(e Entry) {
+	if int(l.count) == len(l.ledger.ring) {
+		l.resizeLedger(2 * smallestLedger)
+	}
+	g, place := l.ledger, l.place(int(l.count))
+	l.count++
+	g.ring[place] = e
+	g.add(place, e.Cost)
+	if s := g.search; s != nil && s.index != nil {
+		if s.index[e.ID] = uint32(place); len(s.index) > 2*len(g.ring) {
+			s.index = nil
+		}
+	}
+}
+
+// dropFromLedger removes the oldest n entries, fewer than all.
+func (l *Log) dropFromLedger(n int) {
+	units := 0
+	for i := range n {
+		place := l.place(i)
+		e := &l.ledger.ring[place]
+		units, e.Cost = units+e.Cost, 0
+		if i == n-1 || place%block == block-1 {
+			l.ledger.add(place, -units)
+			units = 0
+		}
+	}
+	l.head += uint32(n)
+	l.count -= uint32(n)
+	l.dropRemoved()
+}
+
+// dropRemoved drops removed entries until the first and the last one are none.
+func (l *Log) dropRemoved() {
+	for l.entry(0).Cost == 0 {
+		l.head++
+		l.count--
+	}
+	for l.entry(int(l.count)-1).Cost == 0 {
+		l.count--
+	}
+	l.oldest = l.entry(0).At
+}
+
+// Settle changes the cost of the entry with that ID, or removes the entry if the cost is 0. It does nothing if there is
+// none.
+func (l *Log) Settle(id uint64, cost int) {
+	i := l.find(id)
+	switch {
+	case i < 0 || l.ledger == nil && cost == 1:
+		return
+	case i == 0 && cost == 0:
+		l.dropFirst(1)
+		return
+	}
+	l.openLedger()
+	e := l.entry(i)
+	l.ledger.add(l.place(i), cost-e.Cost)
+	e.Cost = cost
+	l.dropRemoved()
+}
+
+// find returns the index of the entry with that ID, or -1 if there is none.
 func (l *Log) find(id uint64) int {
 	if l.ledger == nil {
 		if newer := l.lastID - id; newer < uint64(l.count) {
-			return int(l.count) - int(newer)
+			return int(l.count) - 1 - int(newer)
 		}
-		return 0
+		return -1
 	}
+	has := func(i int) bool { return l.entry(i).ID == id && l.entry(i).Cost > 0 }
 	// Most IDs ascend, since takes get them in the order in which they are recorded.
-	i := sort.Search(int(l.count), func(i int) bool { return l.entry(i).id >= id })
-	if i < int(l.count) && l.entry(i).id == id && id != 0 {
-		return i + 1
+	i := sort.Search(int(l.count), func(i int) bool { return l.entry(i).ID >= id })
+	switch {
+	case i < int(l.count) && has(i):
+		return i
+	case l.ledger.search != nil:
+		if i = l.indexed(id); i < int(l.count) && has(i) {
+			return i
+		}
+		return -1
 	}
-	i = int(l.count)
-	for i > 0 && (l.entry(i-1).id != id || id == 0) {
+	i = int(l.count) - 1
+	for i >= 0 && !has(i) {
 		i--
 	}
 	return i
 }
 
-// Insert adds an entry at its place in the order of instants, after those of the same instant. It does nothing if the
-// log holds an entry with that ID.
-func (l *Log) Insert(at int64, id uint64, cost int) {
-	if l.Holds(id, ^uint64(0)) {
-		return
-	}
-	l.openLedger()
-	l.Add(at, id, cost)
-	for i := int(l.count) - 1; i > 0 && l.At(i-1) > at; i-- {
-		older, newer := l.entry(i-1), l.entry(i)
-		end := newer.total
-		*newer, older.at, older.id = *older, at, id
-		newer.total, older.total = end, l.totalBefore(i-1)+uint64(cost)
-	}
-	l.updateEnds()
-}
-
-// Settle changes the cost of the entry with that ID, or removes the entry if the cost is 0. It does nothing if there is
-// none. It takes time in proportion to the number of earlier or of later entries, whichever is less, which it updates.
-func (l *Log) Settle(id uint64, cost int) {
-	i := l.find(id) - 1
-	switch {
-	case i < 0 || cost == l.Cost(i):
-		return
-	case cost == 0 && l.count == 1:
-		l.dropFirst(1)
-		return
-	}
-	l.openLedger()
-	change := uint64(cost) - (l.entry(i).total - l.totalBefore(i)) // a decrease wraps around, and so do the sums
-	if i < int(l.count)/2 {
-		l.settleOlder(i, cost, change)
-	} else {
-		l.settleNewer(i, cost, change)
-	}
-	l.updateEnds()
-}
-
-// settleOlder is Settle of entry i by changing the totals before it, of which only the differences have a meaning.
-func (l *Log) settleOlder(i, cost int, change uint64) {
-	l.ledger.base -= change
-	for j := range i {
-		l.entry(j).total -= change
-	}
-	if cost == 0 {
-		for j := i; j > 0; j-- {
-			*l.entry(j) = *l.entry(j - 1)
+// indexed returns the index that the entry with that ID has, if there is one.
+func (l *Log) indexed(id uint64) int {
+	s := l.ledger.search
+	if s.index == nil {
+		s.index = make(map[uint64]uint32, l.count)
+		for i := range int(l.count) {
+			if e := l.entry(i); e.Cost > 0 {
+				s.index[e.ID] = uint32(l.place(i))
+			}
 		}
-		l.head++
-		l.count--
 	}
-}
-
-// settleNewer is Settle of entry i by changing the totals from it on.
-func (l *Log) settleNewer(i, cost int, change uint64) {
-	for j := i; j < int(l.count); j++ {
-		l.entry(j).total += change
-	}
-	if cost == 0 {
-		for j := i + 1; j < int(l.count); j++ {
-			*l.entry(j - 1) = *l.entry(j)
-		}
-		l.count--
-	}
+	return (int(s.index[id]) - int(l.head)) & (len(l.ledger.ring) - 1)
 }
 
 // Renew moves the entries with these IDs to instant now, at the end of the log and in the order of the IDs, and adds
-// those that are not there. Each costs 1 from now on. The IDs are in ascending order. No entry is after now.
+// those that are not there. Each costs 1 from now on. No entry is after now.
 func (l *Log) Renew(now int64, ids []uint64) {
-	if len(ids) == 0 {
-		return
-	}
-	l.openLedger()
-	before := l.totalBefore(0)
-	end, kept := before, 0
-	for i := range int(l.count) {
-		e := *l.entry(i)
-		cost := e.total - before
-		before = e.total
-		if _, found := slices.BinarySearch(ids, e.id); found && e.id != 0 {
-			continue
-		}
-		end += cost
-		*l.entry(kept) = entry{e.at, e.id, end}
-		kept++
-	}
-	l.count, l.ledger.total = uint32(kept), end
 	for _, id := range ids {
+		l.Settle(id, 0)
 		l.Add(now, id, 1)
 	}
-	l.updateEnds()
 }
 
-// Trim removes the oldest units until not more than the given number are left. An entry of which a part is removed gets
-// the ID 0, so that it cannot be settled.
-func (l *Log) Trim(units int) {
-	out := l.Units(0) - units
-	if out <= 0 {
-		return
+// Merge adds entries at their instants, after those of the same instant, and settles those whose ID the log holds.
+func (l *Log) Merge(entries []Entry) {
+	sorted := true
+	for _, e := range entries {
+		switch known := l.find(e.ID) >= 0; {
+		case known:
+			l.Settle(e.ID, e.Cost)
+		case e.Cost > 0:
+			sorted = sorted && (l.count == 0 || l.Newest() <= e.At)
+			l.Add(e.At, e.ID, e.Cost)
+		}
 	}
-	whole := 0
-	for l.Units(0)-l.Units(whole+1) <= out {
-		whole++
-	}
-	part := out - (l.Units(0) - l.Units(whole))
-	if l.dropFirst(whole); part > 0 {
-		l.ledger.base += uint64(part)
-		l.entry(0).id = 0
+	if !sorted {
+		l.resizeLedger(2 * smallestLedger)
+		slices.SortStableFunc(l.ledger.ring[:l.count], func(a, b Entry) int { return cmp.Compare(a.At, b.At) })
+		l.sum()
+		l.oldest = l.entry(0).At
 	}
 }

@@ -1,62 +1,98 @@
-// Package slide computes sliding windows over a log of what was admitted.
+// Package slide keeps the log of one window: what was admitted, oldest first.
 //
-// It has no locks and no clock: callers serialize the use of a [Log] and pass the current instant. Instants are
-// nanoseconds on any clock of the caller's.
+// It has no locks and no clock: callers serialize the use of a [Log] and pass instants, which are nanoseconds on any
+// clock of theirs. A caller drops what has left the window first, so all that a log holds counts.
 package slide
 
 import (
+	"iter"
+	"math"
 	"math/bits"
-	"sort"
-	"time"
 	"unsafe"
 )
 
 // Log is a list of entries, oldest first. An entry has an instant, a cost in units, and an ID by which it can be
-// corrected. The zero value is an empty log.
+// settled. [New] makes one.
 //
-// Most logs hold entries of one unit each, with consecutive IDs, that nobody corrects. Such a log stores instants only:
+// Most logs hold entries of one unit each, with consecutive IDs, that nobody settles. Such a log keeps instants only:
 // the newest ones in its tail, so that adding one writes to no other memory, and the others in a ring that grows and
-// shrinks. Any other entry or correction moves all entries to a [ledger], which is kept until the log is empty.
+// shrinks. Any other entry or settlement moves all entries to a [ledger], which is kept until the log is empty.
 type Log struct {
 	ring    []int64 // of the instants before those in tail; its length is 0 or a power of two
 	ledger  *ledger // replaces ring and tail unless it is nil
-	oldest  int64   // instant of entry 0
+	oldest  int64   // instant of entry 0, or never
+	lastID  uint64  // the last that Add assigned; without a ledger it is the ID of the newest entry
 	count   uint32
 	head    uint32 // where entry 0 is in the ring, or in the ledger's
 	tailLen uint8
-	lastID  uint64 // the last that Add assigned; without a ledger it is the ID of the newest entry
 	tail    [tailSize]int64
+}
+
+// Entry is an entry of a [Log].
+type Entry struct {
+	At   int64
+	ID   uint64
+	Cost int // in the ring of a ledger, 0 if the entry was removed
 }
 
 const (
 	tailSize     = 7
 	smallestRing = 16 // at least tailSize, and a power of two
+	never        = math.MaxInt64
 )
 
-// New returns an empty log that assigns the IDs after lastID. With the zero value of Log that is 0.
-func New(lastID uint64) Log { return Log{lastID: lastID} }
+// New returns an empty log that assigns the IDs after lastID.
+func New(lastID uint64) Log { return Log{lastID: lastID, oldest: never} }
 
-// Len returns the number of entries.
-func (l *Log) Len() int { return int(l.count) }
+// Units returns the cost of all entries together.
+func (l *Log) Units() int {
+	if l.ledger != nil {
+		return l.ledger.units
+	}
+	return int(l.count)
+}
 
 // LastID returns the last ID that Add assigned.
 func (l *Log) LastID() uint64 { return l.lastID }
 
+// Oldest returns the instant of the oldest entry. It is later than all others if there is none.
+func (l *Log) Oldest() int64 { return l.oldest }
+
+// Newest returns the instant of the newest entry. There must be one.
+func (l *Log) Newest() int64 { return l.at(int(l.count) - 1) }
+
 // Bytes returns how many bytes of memory the entries take, apart from those in the Log itself.
 func (l *Log) Bytes() int {
-	if l.ledger != nil {
-		return int(unsafe.Sizeof(*l.ledger)) + len(l.ledger.ring)*int(unsafe.Sizeof(entry{}))
+	n := len(l.ring) * int(unsafe.Sizeof(l.oldest))
+	if g := l.ledger; g != nil {
+		n += int(unsafe.Sizeof(*g)) + len(g.ring)*int(unsafe.Sizeof(Entry{}))
+		if g.search != nil {
+			const perSum, perID = 9, 40 // about
+			n += len(g.ring)/block*perSum + len(g.search.index)*perID
+		}
 	}
-	return len(l.ring) * int(unsafe.Sizeof(l.oldest))
+	return n
 }
 
-// HasLedger reports whether the log stores more of its entries than instants.
-func (l *Log) HasLedger() bool { return l.ledger != nil }
+// Entries returns the entries, oldest first. The log must not be changed meanwhile.
+func (l *Log) Entries() iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		for i := range int(l.count) {
+			e := Entry{At: l.at(i), ID: l.lastID - uint64(int(l.count)-1-i), Cost: 1}
+			if l.ledger != nil {
+				e = *l.entry(i)
+			}
+			if e.Cost > 0 && !yield(e) {
+				return
+			}
+		}
+	}
+}
 
-// At returns the instant of entry i.
-func (l *Log) At(i int) int64 {
+// at returns the instant of entry i.
+func (l *Log) at(i int) int64 {
 	if l.ledger != nil {
-		return l.entry(i).at
+		return l.entry(i).At
 	}
 	if old := l.ringLen(); i >= old {
 		return l.tail[i-old]
@@ -67,70 +103,25 @@ func (l *Log) At(i int) int64 {
 // ringLen is the number of entries in the ring.
 func (l *Log) ringLen() int { return int(l.count - uint32(l.tailLen)) }
 
-// ID returns the ID of entry i, or 0 if it cannot be corrected.
-func (l *Log) ID(i int) uint64 {
-	if l.ledger != nil {
-		return l.entry(i).id
-	}
-	return l.lastID - uint64(int(l.count)-1-i)
-}
-
-// Units returns the total cost of entry i and all later ones. It is 0 if i is Len.
-func (l *Log) Units(i int) int {
-	if l.ledger != nil {
-		return int(l.ledger.total - l.totalBefore(i))
-	}
-	return int(l.count) - i
-}
-
-// Cost returns the cost of entry i.
-func (l *Log) Cost(i int) int { return l.Units(i) - l.Units(i+1) }
-
 // Drop removes the entries up to instant cut, cut included.
 func (l *Log) Drop(cut int64) {
-	if n := l.Since(cut); n > 0 {
-		l.dropFirst(n)
+	if l.oldest <= cut {
+		l.dropFirst(l.since(cut))
 	}
 }
 
-// dropFirst removes the oldest n entries.
-func (l *Log) dropFirst(n int) {
-	switch old := l.ringLen(); {
-	case n == int(l.count):
-		l.count, l.head, l.tailLen, l.ledger = 0, 0, 0, nil
-		return
-	case l.ledger != nil:
-		l.ledger.base = l.totalBefore(n)
-		l.head += uint32(n)
-	case n > old:
-		l.tailLen = uint8(copy(l.tail[:], l.tail[n-old:l.tailLen]))
-		l.head = 0
-	default:
-		l.head += uint32(n)
-	}
-	l.count -= uint32(n)
-	l.oldest = l.At(0)
-}
-
-// Since returns the index of the first entry after instant cut, or Len if there is none.
-func (l *Log) Since(cut int64) int {
-	if l.count == 0 || l.oldest > cut {
-		return 0
-	}
-	return l.search(cut)
-}
-
-// search is Since where entry 0 is not after cut. The result is usually small, because few entries leave a window
-// between two takes, and a large log does not fit into the cache: so it looks at the oldest entries first.
-func (l *Log) search(cut int64) int {
+// since returns the index of the first entry after instant cut. Entry 0 is not after it. The result is usually small,
+// because few entries leave a window between two takes, and a large log does not fit into the cache: so it looks at the
+// oldest entries first.
+func (l *Log) since(cut int64) int {
 	low, high := 1, 2
-	for high < int(l.count) && l.At(high-1) <= cut {
+	for high < int(l.count) && l.at(high-1) <= cut {
 		low, high = high, 2*high
 	}
 	high = min(high, int(l.count))
 	for low < high {
 		middle := (low + high) / 2
-		if l.At(middle) > cut {
+		if l.at(middle) > cut {
 			high = middle
 		} else {
 			low = middle + 1
@@ -139,37 +130,45 @@ func (l *Log) search(cut int64) int {
 	return low
 }
 
-// View returns the number of units in the window (now-window, now], and how long it takes until the oldest of them
-// leaves it: 0 if there is none.
-func (l *Log) View(now int64, window time.Duration) (used int, reset time.Duration) {
-	first := l.Since(now - int64(window))
-	switch first {
-	case int(l.count):
-		return 0, 0
-	case 0:
-		return l.Units(0), time.Duration(l.oldest + int64(window) - now)
+// dropFirst removes the oldest n entries.
+func (l *Log) dropFirst(n int) {
+	old := l.ringLen()
+	switch {
+	case n == int(l.count):
+		l.count, l.head, l.tailLen, l.ledger, l.oldest = 0, 0, 0, nil, never
+		return
+	case l.ledger != nil:
+		l.dropFromLedger(n)
+		return
+	case n > old:
+		l.tailLen = uint8(copy(l.tail[:], l.tail[n-old:l.tailLen]))
+		l.head = 0
+	default:
+		l.head += uint32(n)
 	}
-	return l.Units(first), time.Duration(l.At(first) + int64(window) - now)
+	l.count -= uint32(n)
+	l.oldest = l.at(0)
 }
 
-// Wait returns how long it takes until cost more units fit into a window of quota units: 0 if they fit now. The cost
-// must not be above the quota.
-func (l *Log) Wait(now int64, window time.Duration, quota, cost int) time.Duration {
-	first := l.Since(now - int64(window))
-	over := l.Units(first) + cost - quota
-	if over <= 0 {
-		return 0
-	}
-	return time.Duration(l.unitAt(first, over) + int64(window) - now)
-}
-
-// unitAt is the instant of unit n, counted from 1 at entry first. There must be that many.
-func (l *Log) unitAt(first, n int) int64 {
+// Trim removes the oldest entries while what is left is at least that many units, at least 1.
+func (l *Log) Trim(units int) {
 	if l.ledger == nil {
-		return l.At(first + n - 1)
+		if n := int(l.count) - units; n > 0 {
+			l.dropFirst(n)
+		}
+		return
 	}
-	last := l.Units(first) - n // units that may follow it
-	return l.At(first + sort.Search(int(l.count)-1-first, func(i int) bool { return l.Units(first+i+1) <= last }))
+	for l.ledger.units-l.entry(0).Cost >= units {
+		l.dropFirst(1)
+	}
+}
+
+// UnitAt returns the instant of unit n, counted from 1 at the oldest entry. There must be that many.
+func (l *Log) UnitAt(n int) int64 {
+	if l.ledger != nil {
+		return l.ledger.unitAt(l.place(0), n)
+	}
+	return l.at(n - 1)
 }
 
 // Add appends an entry, whose instant must not be before that of the newest one. It assigns the next ID if id is 0, and
@@ -186,15 +185,15 @@ func (l *Log) Add(at int64, id uint64, cost int) uint64 {
 		l.oldest = at
 	}
 	if l.ledger != nil {
-		l.addToLedger(at, id, cost)
-	} else {
-		if l.tailLen == tailSize {
-			l.spill()
-		}
-		l.tail[l.tailLen] = at
-		l.tailLen++
-		l.count++
+		l.addToLedger(Entry{at, id, cost})
+		return id
 	}
+	if l.tailLen == tailSize {
+		l.spill()
+	}
+	l.tail[l.tailLen] = at
+	l.tailLen++
+	l.count++
 	return id
 }
 
@@ -213,21 +212,21 @@ func (l *Log) spill() {
 func (l *Log) resize(size int) {
 	ring := make([]int64, size)
 	for i := range l.ringLen() {
-		ring[i] = l.At(i)
+		ring[i] = l.at(i)
 	}
 	l.ring, l.head = ring, 0
 }
 
-// Spare returns memory that callers may use while the log has no entries. It is zero in a new log.
+// Spare returns memory that callers may use as long as they add no entry. It is zero in a new log.
 func (l *Log) Spare() *[tailSize]int64 { return &l.tail }
 
-// Shrink frees memory if at most a quarter of it is used. Call it about once in the longest window: then a log that is
-// filled again in each window keeps the memory that it needs.
+// Shrink frees memory if at most a quarter of it is used. Call it about once in a window: then a log that is filled
+// again in each window keeps the memory that it needs.
 func (l *Log) Shrink() {
 	switch {
 	case l.ledger != nil:
 		if size := len(l.ledger.ring); size > smallestLedger && 4*int(l.count) <= size {
-			l.resizeLedger(ringFor(l.count, smallestLedger))
+			l.resizeLedger(smallestLedger)
 		}
 	case 4*int(l.count) > len(l.ring):
 	case l.ringLen() == 0:

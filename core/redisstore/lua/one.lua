@@ -1,14 +1,107 @@
--- The short path of one limit and a log that is not empty.
--- Expects key, id, size, and what take.lua and clock.lua provide. Provides told and the short reply; cut and leaving
--- where entries have expired.
--- include one_look
-if peek then
-  told = sign ~= 0
-  -- include one_kept
-elseif sign < 0 then
-  told = not call('ZSCORE', key, id)
-elseif sign > 0 and call('ZADD', key, 'NX', stamp, id) == 1 then
-  told = true
-  -- include one_added
+-- Decides takes on one sliding log each, in the order of KEYS and in one step.
+-- KEYS: the logs. ARGV: for each log the ids of its takes, 8 bytes each, and behind them their cost in 4 bytes unless
+-- it is 1; then the quota, the window (us) and the TTL of a log (ms).
+-- Reply, for each log: used * (window + 1) + reset + 1 if its takes are admitted; the same as a negative number if they
+-- are denied and wait until reset; or else a 0, and how many are admitted, used, reset and how long the next must wait.
+-- include clock
+-- include log
+local n = #KEYS
+local quota, window, ttl = ARGV[n + 1] + 0, ARGV[n + 2] + 0, ARGV[n + 3] + 0
+local reply, r = {}, 0
+local cut, future -- the latest instant that has expired, as text; what was recorded before the clock was set back
+local leaving = false -- whether the last log had expired entries: then the next one mostly has some as well
+local log -- the functions of log.lua, when they are needed
+
+-- decide is for any takes and logs.
+local function decide(key, asked)
+  log = log or newLog()
+  local ids, cost = asked, 1
+  if #asked % 8 ~= 0 then ids, cost = asked:sub(1, -5), struct.unpack('>I4', asked, #asked - 3) end
+  local takes, units, oldest, counted, expired, gone = #ids / 8, log.look(key, window)
+  local room = math.floor((quota - units) / cost)
+  if room < takes and log.rewound(key, counted) then return decide(key, asked) end
+  local admitted, used, left = takes, units, 0
+  if room < takes then
+    admitted = math.min(math.max(room, 0) + log.countOwn(key, ids, cost, window), takes)
+    ids = ids:sub(1, 8 * admitted)
+  end
+  if admitted > 0 or log.isLate(units, counted, expired) then
+    units, oldest, counted, expired = log.record(key, ids, cost, ttl, units, oldest, counted, expired, gone)
+    if not units then return oldest end
+    used = units - admitted * cost
+  end
+  if admitted == takes and used < quota then
+    r = r + 1
+    reply[r] = used * (window + 1) + log.reset(oldest, window) + 1
+    return
+  elseif admitted < takes and cost <= quota then
+    left = log.wait(key, window, units + cost - quota, oldest, counted, expired)
+    if not left then return decide(key, asked) end
+  end
+  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = 0, admitted, used, log.reset(oldest, window)
+  reply[r + 5], r = left, r + 5
 end
-reply[r + i] = sign * (held * (window + 1) + left + 1)
+
+for k = 1, n do
+  local key, id, told = KEYS[k], ARGV[k], nil -- told: the number that is the whole reply
+  -- Most takes are decided here, without a call of a function: those of one unit, on a log that has no others, and one
+  -- take of more, if none has expired and there is room.
+  if #id == 8 then
+    local size, removed, left = call('ZCARD', key), 0, window
+    if leaving and size > 0 and size <= atOnce then
+      removed = call('ZREMRANGEBYSCORE', key, '1', cut)
+      leaving, size = removed > 0, size - removed
+    end
+    if size > 0 then
+      local oldest = call('ZRANGE', key, '0', '0', 'WITHSCORES')
+      left = oldest[2] - now + window
+      if oldest[1] == '' then
+        left = 0
+        if removed > 0 then newLog().recount(key) end
+      elseif left <= 0 and size <= atOnce then
+        cut, leaving = cut or text(now - window), true
+        size = size - call('ZREMRANGEBYSCORE', key, '1', cut)
+        left = size == 0 and window or call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] - now + window
+      end
+    end
+    if left <= 0 or left > window then
+      -- It is for decide: there are units in '', many expired entries, or some of the future.
+    elseif size < quota then
+      if call('ZADD', key, 'NX', stamp, id) == 0 then size = size - 1 end
+      told = size * (window + 1) + left + 1
+      -- With more than a unit a second it is cheaper to look at the TTL than to renew it each time.
+      if size * 1000000 <= window or call('PTTL', key) < ttl - 900 then
+        local armed = redis.pcall('PEXPIRE', key, ttl)
+        if armed ~= 1 then
+          if size == 0 then call('UNLINK', key) end -- without a TTL the entry would never leave
+          return armed
+        end
+      end
+    elseif size == quota and not call('ZSCORE', key, id) then
+      future = future or '(' .. text(now + 1000000) -- see log.lua
+      if call('ZREMRANGEBYSCORE', key, future, '+inf') == 0 then told = -(size * (window + 1) + left + 1) end
+    end
+  elseif #id == 12 then
+    local two, cost = call('ZRANGE', key, '0', '1', 'WITHSCORES'), struct.unpack('>I4', id, 9)
+    local units, left = -(two[2] or 0), (two[4] or 0) - now + window
+    if left > 0 and left <= window and two[1] == '' and units + cost <= quota then
+      -- One command for both: LT leaves an entry that is there alone, since that has an earlier stamp.
+      local added = call('ZADD', key, 'LT', stamp, id, -units - cost, '')
+      if added == 0 then
+        call('ZADD', key, -units, '')
+        units = units - cost
+      elseif call('PTTL', key) < ttl - 900 then
+        call('PEXPIRE', key, ttl)
+      end
+      told = units * (window + 1) + left + 1
+    end
+  end
+  if told then
+    r = r + 1
+    reply[r] = told
+  else
+    local failed = decide(key, id)
+    if failed then return failed end
+  end
+end
+return reply

@@ -1,16 +1,16 @@
--- Removes what a log or a counter has, but bookings that are stamped after now: their leases may go on. They have
--- weights, so without a summary there is none. What is later than any booking shows that the clock has stepped back.
--- KEYS[1] the log. Reply: 1.
+-- Removes logs and counters. KEYS: these. ARGV: for each the age (us) up to which entries stay, 0 of counters.
+-- Reply: how many.
 -- include clock
--- include weights
-local key = KEYS[1]
-local head = redis.pcall('ZRANGE', key, '0', '0', 'WITHSCORES') -- an error of the numbers of other algorithms
-local _, _, scale, summary = readHead(head)
-local booked = summary and summary.newest <= now + longestLease
-if booked and call('ZCOUNT', key, '(' .. textOf(scale * now), '+inf') > 0 then
-  while weights().drop(key, summary, now, scale, 0) > 0 do end
-  weights().save(key, summary)
-else
-  call('UNLINK', key)
+-- include log
+local log = newLog()
+for k = 1, #KEYS do
+  local key, young = KEYS[k], ARGV[k] + 0
+  if young == 0 then
+    call('UNLINK', key)
+  else
+    call('ZREMRANGEBYSCORE', key, '1', text(now - young))
+    call('ZREMRANGEBYSCORE', key, log.future, '+inf')
+    if call('ZSCORE', key, '') then log.recount(key) end
+  end
 end
-return {1}
+return {#KEYS}

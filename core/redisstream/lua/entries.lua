@@ -1,17 +1,8 @@
--- Lists a part of what a window holds. docs/internals.md, "A log in a stream", describes what a log holds.
--- KEYS[1], ARGV and the reply are as in entries.lua of redisstore.
+-- Lists a part of a log, oldest first. KEYS, ARGV and the reply are those of entries.lua in package redisstore.
 -- include clock
 -- include stream
-local key, size, upto = KEYS[1], ARGV[2] + 0, ARGV[4]
-if call('XLEN', key) == 0 then return {0} end
-if upto == '0' then upto = call('XREVRANGE', key, '+', '-', 'COUNT', '1')[1][1]:sub(1, 16) end
-local from = string.format('%.0f', math.max(now - ARGV[1], ARGV[3] + 0) + 1)
-local found = call('XRANGE', key, from, upto, 'COUNT', size)
-local more = #found == size
-if more then
-  local id = found[size][1]
-  for _, entry in ipairs(call('XRANGE', key, '(' .. id, id:sub(1, 16))) do found[#found + 1] = entry end
-end
-local reply = {more and upto + 0 or 0}
-for i, entry in ipairs(found) do reply[2 * i], reply[2 * i + 1] = instantOf(entry), 1 end
+local from, skip = math.max(now - ARGV[1] + 1, ARGV[2] + 0), ARGV[3] + 0
+if from > ARGV[2] + 0 then skip = 0 end
+local found, reply = call('XRANGE', KEYS[1], text(from), '+', 'COUNT', skip + ARGV[4]), {}
+for i = skip + 1, #found do reply[#reply + 1], reply[#reply + 2] = instantOf(found[i]), 1 end
 return reply

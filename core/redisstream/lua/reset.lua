@@ -1,3 +1,12 @@
--- Removes a log. KEYS[1] the log. Reply: 1.
-redis.call('UNLINK', KEYS[1])
-return {1}
+-- Removes logs. KEYS: these. ARGV: for each the age (us) up to which entries stay. Reply: how many.
+-- include clock
+-- include stream
+for k = 1, #KEYS do
+  if ARGV[k] == '0' then
+    call('UNLINK', KEYS[k])
+  else
+    call('XTRIM', KEYS[k], 'MINID', '=', text(now - ARGV[k] + 1))
+    rewind(KEYS[k], 0)
+  end
+end
+return {#KEYS}

@@ -1,17 +1,45 @@
--- Removes a take. docs/internals.md, "A log in a stream", describes what a log holds.
--- KEYS[1] the log; ARGV[1] the take's id. Reply: 1.
-local key, id, call = KEYS[1], ARGV[1], redis.call
-local last, count = '+', 8 -- most takes that are removed are among the newest
-repeat
-  local found = call('XREVRANGE', key, last, '-', 'COUNT', count)
-  for i = 1, #found do
-    local value = found[i][2][2]
-    if value == id or value == id .. '\0' then
-      call('XDEL', key, found[i][1])
-      return {1}
+-- Removes takes that cost nothing any more, or merges entries of another log into KEYS[1]. KEYS, ARGV and the reply are
+-- those of settle.lua in package redisstore, but all costs are 1 or 0.
+-- include clock
+-- include stream
+local window, ttl, reply, all, there = ARGV[#KEYS + 1], ARGV[#KEYS + 2], {}, {}, {}
+
+-- remove removes a take that was recorded at an instant, or up to two seconds before or after it.
+local function remove(key, id, at)
+  local from, last = text(at - 2000000), text(at + 2000000)
+  repeat
+    local page = call('XRANGE', key, from, last, 'COUNT', '1000')
+    for i = 1, #page do
+      if page[i][2][2]:sub(1, 8) == id then call('XDEL', key, page[i][1]) end
+      from = '(' .. page[i][1]
     end
+  until #page < 1000
+end
+
+for i, entry in ipairs(window and call('XRANGE', KEYS[1], '-', '+') or {}) do
+  all[i] = entry
+  there[entry[2][2]:sub(1, 8)] = entry
+end
+for k = 1, #KEYS do
+  local id, _, cost = struct.unpack('>c8I4I4', ARGV[k])
+  local age = #ARGV[k] > 16 and struct.unpack('>I8', ARGV[k], 17)
+  if not window then
+    if cost == 0 and age then remove(KEYS[k], id, now - age) end
+  elseif there[id] then
+    there[id][2][2] = id -- if it was a denial, it is none
+  elseif age < window + 0 then
+    there[id] = {text(now - age) .. '-' .. #all, {'i', id}}
+    all[#all + 1] = there[id]
   end
-  local all = #found < count
-  last, count = not all and '(' .. found[#found][1], math.min(2 * count, 1000)
-until all
-return {1}
+  reply[k] = 1
+end
+if not all[1] then return reply end
+
+for i, entry in ipairs(all) do entry[3] = i end
+table.sort(all, function(a, b)
+  local first, second = instantOf(a), instantOf(b)
+  return first < second or first == second and a[3] < b[3]
+end)
+for i, entry in ipairs(all) do entry[1] = entry[1]:sub(1, 17) .. i end
+rewrite(KEYS[1], all)
+return arm(KEYS[1], ttl + 0) or reply

@@ -1,0 +1,217 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/gate"
+)
+
+// inside is what packages rules, dashboard and the exporters reach of a limiter.
+type inside struct{ *Limiter }
+
+// Inside is for packages of this module.
+func (l *Limiter) Inside() inside { return inside{l} } //nolint:revive // users are not to name the type
+
+// Engine returns what decides.
+func (l inside) Engine() *engine.Engine { return l.engine }
+
+// Gate returns what reads requests.
+func (l inside) Gate() *gate.Gate { return &l.gate }
+
+// SetRules tells the limiter which rules are in force, for overrides of their keys.
+func (l inside) SetRules(inForce func() []*engine.Rule) { l.rules = inForce }
+
+// Answering returns a limiter that decides as this one does, with the same logs, and answers in another way. The options
+// are WithDeny and WithError of an adapter, and WithHeaders.
+func (l inside) Answering(opts []Option) (*Limiter, error) {
+	c := configure(opts)
+	c.refuseInRules()
+	const passEarlier = "pass it to New, or to rules.WithOptions" //nolint:gosec // it has no password
+	headers := false
+	for _, option := range c.given {
+		headers = headers || option.name == "WithHeaders"
+		c.faults.add(option.inRules == "" && !option.answers, option.name, "too late", "the limiter already exists",
+			passEarlier)
+	}
+	late := len(c.gate.Lists) > 0 || len(c.gate.observers) > 0 || c.guard.StoreCalls != nil
+	c.faults.add(late, "lists and observers", "too late", "the limiter already exists", passEarlier)
+	own := *l.Limiter //nolint:govet // what has locks is shared by pointer
+	if headers {
+		own.draft, own.legacy = c.draft, c.legacy
+	}
+	if c.deny != nil {
+		own.deny = c.deny
+	}
+	if c.fail != nil {
+		own.fail = c.fail
+	}
+	own.callbacks = slices.Concat(l.callbacks, c.callbacks)
+	return &own, errors.Join(c.faults...)
+}
+
+// Preview returns what would be decided about a request if choose added the rules, and takes nothing. Observers get no
+// event. What is wrong with rules in shadow is in failed.
+func (l inside) Preview(
+	r adapter.Request, choose func(adapter.Request, *gate.Choice) error,
+) (d Decision, failed []gate.Failure, err error) {
+	err = adapter.Guard(func() (err error) {
+		failed, err = l.gate.Preview(r, choose, &d.result)
+		return err
+	})
+	if err != nil {
+		return Decision{}, failed, err
+	}
+	if d.limiter, d.Allowed = l.Limiter, true; d.result.Set != nil || d.result.Shadow != nil {
+		l.decide(&d)
+	}
+	d.result.Keep()
+	return d, failed, nil
+}
+
+// Shadow returns what the rules in shadow would have decided, or nil.
+func (l inside) Shadow(d *Decision) *Decision { return d.shadow() }
+
+// Exempt reports whether a list or WithSkip of the limiter passes a request before any rule is asked. If a deny list
+// names the client, the error is ErrForbidden.
+func (l inside) Exempt(r adapter.Request) (passes bool, err error) {
+	err = adapter.Guard(func() (err error) {
+		passes, err = l.gate.Exempt(r)
+		return err
+	})
+	return passes, err
+}
+
+// Reloaded reports to the observers that the rules have changed, or why they have not.
+func (l inside) Reloaded(ctx context.Context, err error) {
+	outcome := event.Reloaded
+	if err != nil {
+		outcome = event.ReloadFailed
+	}
+	e := l.event(outcome, 0, new(gate.Asked), err)
+	l.observe(ctx, &e)
+}
+
+// Policy returns the name of the policy, or an empty text if there is no limiter.
+func (l inside) Policy() string {
+	if l.Limiter == nil || l.engine == nil {
+		return ""
+	}
+	return l.policy()
+}
+
+// IsClosed reports whether Close was called.
+func (l inside) IsClosed() bool { return l.closed.Load() }
+
+// Limits returns the limits as users write them: none if a file has them.
+func (l inside) Limits() string { return l.limitsText() }
+
+// Inside is for packages of this module: what the engine has found.
+func (d *Decision) Inside() *engine.Result { return &d.result }
+
+// OverrideKeys returns the names of the keys that overrides can be of: the policy or a rule for its own key, and with a
+// slash and the name of a limit for that limit's key. Without WithOverrides there are none.
+func (l inside) OverrideKeys() (names []string) {
+	for _, k := range l.overridable() {
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+func (l *Limiter) overridable() []*engine.OverrideKey {
+	switch {
+	case !l.engine.HasOverrides():
+		return nil
+	case l.gate.Rules != nil:
+		return l.engine.OverrideKeysOf(l.rules())
+	case l.gate.Policy.Set != nil:
+		return l.engine.OverrideKeys(l.gate.Policy.Set)
+	}
+	return []*engine.OverrideKey{l.engine.OverrideKeyOf(nil)}
+}
+
+// LimitsOf returns the limits of a key with one of these names, as users write them.
+func (l inside) LimitsOf(name string) (limits []string) {
+	for _, k := range l.overridable() {
+		if k.Name == name {
+			limits = append(limits, k.Texts...)
+		}
+	}
+	return limits
+}
+
+// LookUp returns the decision about a key that a text names, for a page: nothing is taken.
+func (l inside) LookUp(ctx context.Context, key string) (d Decision, err error) {
+	if l.gate.Rules == nil && l.gate.Policy.Set == nil {
+		return d, configError("Look up", "LimitBy",
+			"the limits are not known here, because each request chooses its own",
+			"choose the key among those with the most requests")
+	}
+	d, err = l.Peek(ctx, key)
+	if config := (*ConfigError)(nil); errors.As(err, &config) {
+		err = configError("Look up", config.Value, config.Problem,
+			"choose the key among those with the most requests: no text names it")
+	}
+	return d, err
+}
+
+// OverrideNamed is Override for a key with one of the names of OverrideKeys.
+func (l inside) OverrideNamed(ctx context.Context, name, key string, o Override) error {
+	k, id, err := l.overrideNamed("Override", name, key)
+	if err != nil {
+		return err
+	}
+	if o.By.spec != nil {
+		return configError("Override", o.By.spec.Name, "keys of rules are not those of the program",
+			`leave By out, and name a limit of the rule, as in "rule/limit"`)
+	}
+	return l.engine.SetOverride(ctx, k, id, key, o.inner())
+}
+
+// RemoveOverrideNamed ends such an override.
+func (l inside) RemoveOverrideNamed(ctx context.Context, name, key string) error {
+	k, id, err := l.overrideNamed("RemoveOverride", name, key)
+	if err != nil {
+		return err
+	}
+	return l.engine.RemoveOverride(ctx, k, id)
+}
+
+// overrideNamed finds the key of a kind with a name, and the identity that a text names.
+func (l inside) overrideNamed(call, name, text string) (named *engine.OverrideKey, id identity, err error) {
+	if !l.engine.HasOverrides() {
+		return nil, id, configError(call, "no overrides", "the limiter does not look for overrides",
+			"make it with core.WithOverrides()")
+	}
+	policy, limit, _ := strings.Cut(name, "/")
+	var names []string // of the keys of the policy or the rule
+	for _, k := range l.overridable() {
+		if k.Policy == policy {
+			names = append(names, k.Name)
+			if k.Name == name || slices.Contains(k.Limits, limit) {
+				named = k
+			}
+		}
+	}
+	if named != nil {
+		id, err = named.Spec.IdentityOf(call, text, &l.gate.Prefixes)
+		return named, id, err
+	}
+	known := policy == l.policy()
+	if l.gate.Rules != nil {
+		known = slices.ContainsFunc(l.rules(), func(r *engine.Rule) bool { return r.Policy == policy })
+	}
+	problem, remedy := "no rule has this name", "use the name of a rule in force"
+	switch {
+	case names != nil:
+		problem, remedy = "it does not name one kind of key", "use one of "+strings.Join(names, ", ")
+	case known:
+		problem, remedy = "it has no limits that deny", "override keys of limits that are not in shadow"
+	}
+	return nil, id, configError(call, name, problem, remedy)
+}

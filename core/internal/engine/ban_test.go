@@ -1,0 +1,114 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/memory"
+	"github.com/sashlimit/sash/core/store"
+)
+
+func banning(denials int, within, first time.Duration) func(*engine.Config) {
+	return func(c *engine.Config) { c.Ban = &engine.Ban{Denials: denials, Within: within, First: first} }
+}
+
+// TestBans has each ban last twice as long as the one before, up to 64 times the first, and forgets them.
+func TestBans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, banning(3, time.Minute, time.Second))
+		s := compile(t, e, "1/hour")
+		ask := func() *engine.Result {
+			return allow(t, e, s, &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1, Tries: true})
+		}
+		if r := ask(); !r.Allowed {
+			t.Fatal("the first request was denied")
+		}
+		for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
+			want *= time.Second
+			for range 2 {
+				if r := ask(); r.Allowed || r.Cause != engine.ByLimits {
+					t.Fatalf("before a ban of %v: cause %v", want, r.Cause)
+				}
+			}
+			r := ask()
+			if r.Allowed || r.Cause != engine.ByBan || r.Retry != want || r.Never() || r.Tightest() >= 0 {
+				t.Fatalf("a ban of %v begins: cause %v, retry %v", want, r.Cause, r.Retry)
+			}
+			if id := r.Identity(); id == nil || *id != text("a") {
+				t.Errorf("the identity is %v", id)
+			}
+			time.Sleep(want / 4)
+			if r = ask(); r.Cause != engine.ByBan || r.Retry != want-want/4 {
+				t.Fatalf("during a ban of %v: cause %v, retry %v", want, r.Cause, r.Retry)
+			}
+			time.Sleep(r.Retry)
+		}
+		time.Sleep(128 * time.Second)
+		ask()
+		ask()
+		if r := ask(); r.Cause != engine.ByBan || r.Retry != time.Second {
+			t.Errorf("bans are not forgotten: cause %v, retry %v", r.Cause, r.Retry)
+		}
+		if err := e.Reset(t.Context(), text("a")); err != nil {
+			t.Fatal(err)
+		}
+		if r := ask(); !r.Allowed {
+			t.Errorf("a reset does not lift a ban: cause %v", r.Cause)
+		}
+		ask()
+		ask()
+		if r := ask(); r.Retry != time.Second {
+			t.Errorf("a reset does not forget bans: %v", r.Retry)
+		}
+	})
+}
+
+// TestNoBan has what does not count towards a ban.
+func TestNoBan(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit string
+		ask   engine.Ask
+	}{
+		"another key": {"1/hour by org", engine.Ask{Tries: true}},
+		"no permit":   {"1 in flight", engine.Ask{Tries: true}},
+		"peeks":       {"1/hour", engine.Ask{Mode: store.ModePeek, Tries: true}},
+		"Wait":        {"1/hour", engine.Ask{}},
+		"recorded":    {"1/hour", engine.Ask{Mode: store.ModeRecord, Tries: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEngine(t, banning(1, time.Minute, time.Second))
+				s := compile(t, e, "100/day", c.limit)
+				a := c.ask
+				a.Identities, a.Cost = identities(s, "a", "o"), 1
+				first := a
+				first.Mode = store.ModeCharge
+				allow(t, e, s, &first)
+				for range 5 {
+					if r := allow(t, e, s, &a); r.Cause == engine.ByBan {
+						t.Error("banned")
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestMistakesInBans(t *testing.T) {
+	for _, b := range []engine.Ban{
+		{0, time.Minute, time.Minute}, {1, 0, time.Minute}, {1, time.Minute, 0}, {1, time.Minute, 70 * time.Hour},
+	} {
+		_, err := engine.New(engine.Config{Policy: "test", Key: byKeys["all"], Memory: memory.New(10), Ban: &b})
+		if n := len(flatten(err)); err == nil || n != 1 {
+			t.Errorf("%v: %v", b, err)
+		}
+	}
+	e := newEngine(t, banning(1, time.Minute, time.Minute))
+	_, err := e.Compile(limits(t, "1/hour by org", "2 in flight"), "limits")
+	if err == nil || !strings.Contains(err.Error(), "bans need a limit that has a window and the limiter's key") {
+		t.Errorf("no limit counts: %v", err)
+	}
+}

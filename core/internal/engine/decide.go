@@ -1,0 +1,263 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/permits"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Ask is what a request asks a [Set]. Its slices are not kept.
+type Ask struct {
+	Identities []store.Identity // of Set.Keys
+	Cost       int              // of costs without a name: 0 to MaxQuota, more never fits
+	Costs      []int            // of Set.Limits, 0 leaves one out; nil: Cost of the limits of Set.Unit, and no others
+	Mode       store.Mode
+	Tries      bool // a denial counts towards a ban
+	NoPermits  bool // the request holds permits of this limiter already, so it takes no more
+}
+
+// mostCost is what a request is asked for at most.
+const mostCost = store.MaxQuota + 1
+
+// cost returns what the request is asked for by a limit, 0 if it is left out. Limits of requests in flight are always
+// asked, unless the request is only recorded. A larger cost than [mostCost] is denied the same, but would overflow
+// sums.
+func (a *Ask) cost(set *Set, limit int) int {
+	l := &set.Limits[limit]
+	switch {
+	case l.InFlight && (a.NoPermits || a.Mode == store.ModeRecord):
+		return 0
+	case l.InFlight:
+		return max(a.Cost, 1)
+	case a.Costs != nil:
+		return min(a.Costs[limit], mostCost)
+	case l.Unit == set.Unit:
+		return min(a.Cost, mostCost)
+	}
+	return 0
+}
+
+// Decide makes every decision. It fills r in, which must be zero. An error means that there is no decision: a
+// [store.StoreError], or a [store.ConfigError] if the request can never be decided.
+func (e *Engine) Decide(ctx context.Context, set *Set, a *Ask, r *Result) error {
+	return e.decide(ctx, set, a, nil, r)
+}
+
+// Trial is what a request asks a set of limits that are tried out, which deny nobody. The mode is that of the request.
+type Trial struct {
+	Set *Set // of [Engine.Shadow] or [Engine.Combine]
+	Ask Ask
+}
+
+// DecideBoth is Decide for a request with limits that are tried out beside those in force: see Result.Shadow.
+func (e *Engine) DecideBoth(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) error {
+	return e.decide(ctx, set, a, shadow, r)
+}
+
+func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) (err error) {
+	r.engine, r.Mode = e, a.Mode
+	if e.overrides != nil {
+		var with Ask
+		if set, with = e.override(ctx, set, a, r); with.Identities != nil {
+			a = &with
+		}
+	}
+	if r.makeTakes(set, a); r.Cause == ByOverride {
+		r.asks = 0
+		return nil
+	}
+	if e.ban != nil && a.Mode != store.ModeRecord {
+		err = e.chargeUnlessBanned(ctx, a, shadow, r)
+	} else {
+		err = e.charge(ctx, a, shadow, r)
+	}
+	if err == nil || errors.As(err, new(*store.ConfigError)) {
+		return err
+	}
+	return store.Error(err)
+}
+
+// charge asks the limits of a request, and those that are tried out.
+func (e *Engine) charge(ctx context.Context, a *Ask, shadow *Trial, r *Result) error {
+	if shadow == nil {
+		return e.ask(ctx, a, r)
+	}
+	return e.askBoth(ctx, a, shadow, r)
+}
+
+// ask asks the limits of a request.
+func (e *Engine) ask(ctx context.Context, a *Ask, r *Result) (err error) {
+	if r.asks == 0 { // the request costs nothing, or there is no limit
+		r.Allowed, r.Granted = true, a.granted()
+		return nil
+	}
+	takes, answers := r.asked()
+	if e.store.lease > 0 && r.Set.leasable {
+		r.use, r.Source, err = e.store.takeLeased(ctx, takes, answers)
+	} else {
+		r.Source, err = e.store.take(ctx, takes, answers)
+	}
+	if err != nil && r.Source != event.Local {
+		return err
+	}
+	if r.Cause = ByLimits; err != nil {
+		r.Degraded, r.Err = true, err
+		if e.store.isOpen() {
+			r.Cause = ByOpen
+		}
+	}
+	r.sum(a)
+	if r.Set.holds && r.Allowed && r.Cause == ByLimits {
+		e.hold(ctx, r)
+	}
+	return nil
+}
+
+// refuse denies whatever the limits say. They are not told.
+func (r *Result) refuse(by Cause, wait time.Duration) {
+	r.Allowed, r.Granted, r.Cause, r.Retry, r.asks = false, 0, by, wait, 0
+}
+
+// granted returns how many units the request may use if it is admitted.
+func (a *Ask) granted() int {
+	if a.Mode == store.ModePeek {
+		return 0
+	}
+	return min(a.Cost, mostCost)
+}
+
+// makeTakes makes a take for each limit, which is the only one in most sets.
+func (r *Result) makeTakes(set *Set, a *Ask) {
+	r.Set, r.sent, r.resets = set, a.Mode, r.engine.resets.Load()
+	endless := a.Mode == store.ModeRecord && set.counters
+	if endless { // which has the same effect, and algorithms that count have no other mode for it
+		r.sent = store.ModeCharge
+	}
+	if len(set.Limits) == 1 && !set.holds {
+		if r.takes, r.asks = 1, 1; a.cost(set, 0) == 0 {
+			r.asks = 0
+		}
+		r.makeTake(a, &r.one[0], 0, endless)
+	} else {
+		r.makeList(a, endless)
+	}
+	if e := r.engine; e.store.isFar || r.asks < r.takes {
+		r.at = time.Since(processStart)
+	}
+	for i := range r.all()[r.asks:] { // what is recorded later needs an ID
+		r.all()[r.asks+i].ID = newID()
+	}
+}
+
+var processStart = time.Now()
+
+func newID() uint64 { return rand.Uint64() | 1 }
+
+// makeTake sets what a limit is asked.
+func (r *Result) makeTake(a *Ask, t *store.Take, limit int, endless bool) {
+	l := &r.Set.Limits[limit]
+	t.Key.Namespace, t.Key.Identity = l.key.Namespace, a.Identities[l.Key]
+	t.Limit, t.Cost = l.stored(endless || l.unlimited), a.cost(r.Set, limit)
+	if t.Mode = r.sent; r.sent == store.ModeChargeDenied && t.Limit.NeverFits(t.Cost) {
+		t.Mode, r.sent = store.ModeCharge, store.ModeCharge // a request that never fits is not recorded
+	}
+	if !r.engine.store.isFar && !l.KeepsEntries() {
+		t.ID = newID() // other takes in memory get one of their log
+	}
+}
+
+// list is the takes of a request with several limits, or with one of requests in flight.
+type list struct {
+	takes   []store.Take   // those that are not asked, since they cost nothing, are last
+	answers []store.Answer // of those that are asked
+	limits  []int          // the limit of each take
+	places  []int          // the take of each limit
+	held    *permits.Held  // the permits that the request holds, or nil
+}
+
+// newList makes a list for n limits. Most requests have two, which takes one allocation.
+func newList(n int) *list {
+	if n > 2 {
+		return &list{make([]store.Take, n), make([]store.Answer, n), make([]int, n), make([]int, n), nil}
+	}
+	two := new(struct {
+		list
+
+		takes   [2]store.Take
+		answers [2]store.Answer
+		limits  [2]int
+		places  [2]int
+	})
+	two.list = list{two.takes[:n], two.answers[:n], two.limits[:n], two.places[:n], nil}
+	return &two.list
+}
+
+func (r *Result) makeList(a *Ask, endless bool) {
+	n := len(r.Set.Limits)
+	r.takes, r.asks, r.list = n, 0, newList(n)
+	free := n
+	for _, limit := range r.Set.order {
+		at := r.asks
+		if a.cost(r.Set, limit) > 0 {
+			r.asks++
+		} else {
+			free--
+			at = free
+		}
+		r.list.limits[at], r.list.places[limit] = limit, at
+		r.makeTake(a, &r.list.takes[at], limit, endless)
+	}
+	for i := range r.list.takes[:r.asks] {
+		r.list.takes[i].Mode = r.sent
+	}
+}
+
+// all returns the takes, and asked those that are asked, which are the first ones, and their answers. The slices are
+// r's own memory, so they must not be kept: r would be on the heap.
+func (r *Result) all() []store.Take {
+	if r.list != nil {
+		return r.list.takes
+	}
+	return r.one[:r.takes]
+}
+
+func (r *Result) asked() ([]store.Take, []store.Answer) {
+	if r.list != nil {
+		return r.list.takes[:r.asks], r.list.answers[:r.asks]
+	}
+	return r.one[:r.asks], r.oneAnswer[:r.asks]
+}
+
+// sum makes the decision of the answers.
+func (r *Result) sum(a *Ask) {
+	r.Allowed = true
+	_, answers := r.asked()
+	for i := range answers {
+		r.Allowed = r.Allowed && answers[i].Allowed
+	}
+	switch {
+	case !r.Allowed:
+		r.Granted, r.Retry = 0, r.wait()
+	case a.Mode == store.ModeAtMost && r.Cause == ByLimits:
+		r.Granted = answers[0].Granted // which is the same of all
+	default:
+		r.Granted = a.granted()
+	}
+}
+
+// wait returns how long it takes until a request that was denied fits.
+func (r *Result) wait() (longest time.Duration) {
+	if r.Never() || r.AwaitsPermit() { // nobody knows when a request ends
+		return 0
+	}
+	_, answers := r.asked()
+	for i := range answers {
+		longest = max(longest, answers[i].Retry)
+	}
+	return longest
+}

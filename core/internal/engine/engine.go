@@ -1,0 +1,98 @@
+// Package engine is the limiter proper: a policy on a store, asked with identities and costs. It knows no requests;
+// package core reads these, and has the types that users see.
+//
+// A decision goes this way: [Engine.Decide] gets a [Set] of limits, an identity for each of its keys and a cost for
+// each limit. It replaces limits that have an override, looks for a ban, makes a take for each limit, which is mostly
+// one, and has the backend ask their logs. What they answer is a [Result], which later settles, gives back and releases
+// what was taken.
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/sashlimit/sash/core/internal/guard"
+	"github.com/sashlimit/sash/core/internal/keys"
+	"github.com/sashlimit/sash/core/internal/memory"
+	"github.com/sashlimit/sash/core/internal/queue"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Config is what an [Engine] needs.
+type Config struct {
+	Policy string     // begins the names of logs: of [a-z0-9._-]
+	Key    *keys.Spec // whose quota limits without a key of their own are
+	Secret []byte     // identities in the names of logs are hashed with it, unless it is empty
+
+	Memory    *memory.Store   // or nil: Guard is of a store outside the process
+	Overrider store.Overrider // keeps the overrides of Memory
+	Guard     guard.Config    // New sets Policy and Freed
+
+	Ban       *Ban // or nil
+	Overrides bool // look for overrides
+
+	// PublicOverride returns what Override.Public has, for each override that is read. It may be nil.
+	PublicOverride func(*Override) any
+	// ShadowFailed is called when what a shadow has taken could not be settled, given back or reset. It may be nil.
+	ShadowFailed func(context.Context, error)
+}
+
+// Engine decides by sets of limits on one store. It is safe for concurrent use.
+type Engine struct {
+	config Config
+	store  backend
+	owner  *owner // of the policy's limits
+	shadow *owner // of those that are tried out
+
+	chosen, tried memo[uint64, chosen]
+	combined      memo[combination, *Set]
+	overridden    memo[overriddenID, overridden]
+	seen          memo[seenID, seenLog]
+	namespaces    memo[string, *store.Namespace]
+	resets        atomic.Uint64 // so far
+	resetOf       memo[keyID, uint64]
+
+	ban       *ban       // or nil
+	overrides *overrides // or nil
+	settled   settled
+	holds     atomic.Bool // a set has limits of requests in flight
+	lines     queue.Lines[lineID]
+}
+
+// New makes an engine. It does no I/O. It returns one even with an error, so that further mistakes can be found; each
+// is a [store.ConfigError].
+func New(c Config) (*Engine, error) {
+	if c.Memory != nil {
+		c.Guard.Lease = 0 // units in memory need not be taken ahead
+	}
+	e := &Engine{config: c}
+	e.chosen.size, e.tried.size, e.seen.size = mostChosen, mostChosen, mostSeen
+	e.namespaces.size = mostNamespaces
+	e.combined.size, e.overridden.size, e.resetOf.size = mostCombined, mostCombined, mostResets
+	e.store = newBackend(&c, func(k *store.Key) { e.wakeKey(k) })
+	e.owner = e.newOwner(c.Policy, c.Key, nil)
+	e.shadow = e.newOwner(c.Policy+shadowMark, c.Key, nil)
+	err := e.store.validate()
+	if c.Ban != nil {
+		var wrong error
+		e.ban, wrong = e.newBan(c.Ban)
+		err = errors.Join(err, wrong)
+	}
+	if c.Overrides {
+		if from := e.store.overrider(c.Overrider); from != nil {
+			e.overrides = newOverrides(e, from)
+		} else {
+			err = errors.Join(err, configError("WithOverrides", e.store.name(),
+				"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)",
+				otherStore))
+		}
+	}
+	return e, err
+}
+
+// Policy returns the name of the policy.
+func (e *Engine) Policy() string { return e.config.Policy }
+
+// Close replays what was admitted without the store, ends leases, and stops all work in the background.
+func (e *Engine) Close() error { return e.store.close() }

@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/sashlimit/sash/core/internal/limittext"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// The names of logs. A log keeps what was used when limits change, so its name has only what tells it from others:
+// whose it is, its window, unit and algorithm, and never a quota. See [store.Key.String] and [store.Limit.Log].
+
+// shadowMark ends the name of a policy that is tried out. Users cannot write it.
+const shadowMark = "~shadow"
+
+// partOf names the logs of a key beside those of the policy's other keys.
+func partOf(own bool, label, ruleLabel string) string {
+	part := "own"
+	if !own {
+		part = strings.TrimSuffix("by."+fit(label), ".")
+	}
+	if ruleLabel != "" {
+		part += "~" + ruleLabel
+	}
+	return part
+}
+
+// mostNamespaces is how many namespaces are remembered. Labels that requests choose may be any number.
+const mostNamespaces = 4096
+
+// namespace returns the namespace of a policy and a part of it, the same one while it is remembered.
+func (e *Engine) namespace(policy, part string) *store.Namespace {
+	name := policy + ":" + part
+	if known, ok := e.namespaces.find(name); ok {
+		return known
+	}
+	made := store.NewNamespace(strings.Clone(policy), strings.Clone(part), e.config.Secret)
+	return e.namespaces.add(name, made)
+}
+
+const (
+	longestLabel = 32
+	hashLength   = 8
+)
+
+// fit returns a text as a part of names, or a hash of it.
+func fit(text string) string {
+	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+	if len(text) <= longestLabel && strings.Trim(text, allowed) == "" {
+		return text
+	}
+	return hash(text)
+}
+
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:hashLength])
+}
+
+// logName names the log of a limit whose numbers l has: its algorithm and window, and its unit.
+func logName(l *store.Limit, text *limittext.Limit) (name string) {
+	switch {
+	case l.Permits:
+		return "in-flight"
+	case text.Calendar.IsSet():
+		name = text.Calendar.Unit().String()
+		if text.Calendar.String() != name { // it has a zone or an anchor
+			name += "-" + hash(text.Calendar.ID())
+		}
+	case l.Algorithm == store.TokenBucket:
+		name = "bucket-" + strconv.FormatInt(l.Interval(), 10) + "ns"
+	case l.Algorithm == store.FixedWindow:
+		name = "fixed-" + l.Window.String()
+	case l.Algorithm == store.SlidingCounter:
+		name = "counter-" + l.Window.String()
+	case l.Algorithm == store.SlidingLog:
+		name = l.Window.String()
+	}
+	if text.Unit != "" {
+		name += "." + text.Unit
+	}
+	return name
+}

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sashlimit/sash/core/internal/limittext"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Override is other limits for one identity of a key, until an instant. Exactly one of Limits, Denied and Unlimited is
+// set.
+type Override struct {
+	Limits    []Given // in place of the limits of the key and their units; they have no key and no label
+	Denied    bool    // refuses all requests
+	Unlimited bool    // lets the limits of the key deny nothing, but those of requests in flight
+	Until     time.Time
+	Note      string
+
+	// Of one that was read:
+
+	ID     string // names it in the store
+	Policy string // of the policy or the rule
+	Key    string // as it was given; empty with a secret
+	Public any    // what Config.PublicOverride has returned
+
+	raw    string      // what the store has
+	text   string      // of Limits in that
+	misfit atomic.Bool // it did not fit the limits of a request, and that was logged
+}
+
+const (
+	maxNote     = 200
+	maxOverride = 366 * 24 * time.Hour
+)
+
+// storedOverride is the value of an override in the store.
+type storedOverride struct {
+	Policy    string          `json:"policy"`
+	Key       string          `json:"key,omitempty"`
+	Limits    json.RawMessage `json:"limits,omitempty"` // of []storedLimit
+	Denied    bool            `json:"denied,omitempty"`
+	Unlimited bool            `json:"unlimited,omitempty"`
+	Note      string          `json:"note,omitempty"`
+}
+
+type storedLimit struct {
+	Limit     string `json:"limit"`
+	Name      string `json:"name,omitempty"`
+	Algorithm string `json:"algorithm,omitempty"` // a word of store.Algorithm, unless the limit's text tells it
+}
+
+// Validate returns an error for each mistake of an override in itself.
+func (o *Override) Validate() error {
+	_, err := o.value("", "")
+	return err
+}
+
+// value returns what the store keeps of an override, or an error for each mistake in itself.
+func (o *Override) value(policy, key string) (text string, err error) {
+	var wrong []error
+	add := func(is bool, value, problem, remedy string) {
+		if is {
+			wrong = append(wrong, configError("Override", value, problem, remedy))
+		}
+	}
+	given := 0
+	for _, is := range [...]bool{o.Limits != nil, o.Denied, o.Unlimited} {
+		if is {
+			given++
+		}
+	}
+	add(given != 1, strconv.Itoa(given)+" of Limits, Denied and Unlimited", "exactly one must be set",
+		"set one of them")
+	left, isSet, end := time.Until(o.Until), !o.Until.IsZero(), o.Until.Format(time.RFC3339)
+	add(!isSet, "no end", "an override needs an end", "set Until, such as time.Now().Add(24*time.Hour)")
+	add(isSet && left <= 0, end, "the end is in the past", "set Until to a later instant")
+	add(left > maxOverride, end, "the end is more than a year ahead", "set an earlier one, and renew it")
+	add(len(o.Note) > maxNote || !utf8.ValidString(o.Note), strconv.Itoa(len(o.Note))+" bytes of Note",
+		"the note is too long, or not UTF-8", fmt.Sprintf("use at most %d bytes of UTF-8", maxNote))
+	var limits []storedLimit
+	for i := range o.Limits {
+		g := &o.Limits[i]
+		add(g.Key != nil || g.InFlight, g.String(),
+			"limits of an override have no key of their own, and count no requests in flight",
+			"set By of the override, and leave out InFlight")
+		for _, f := range g.Faults() {
+			add(true, g.String(), f.Problem, f.Remedy)
+		}
+		limits = append(limits, storedLimit{g.String(), g.Name, g.Algorithm.String()})
+	}
+	add(o.Limits != nil && len(o.Limits) == 0, "none", "there are no limits",
+		"pass at least one, such as core.PerMinute(100)")
+	if wrong != nil {
+		return "", errors.Join(wrong...)
+	}
+	stored := storedOverride{Policy: policy, Key: key, Denied: o.Denied, Unlimited: o.Unlimited, Note: o.Note}
+	if limits != nil {
+		if stored.Limits, err = json.Marshal(limits); err != nil {
+			return "", err
+		}
+	}
+	b, err := json.Marshal(stored)
+	return string(b), err
+}
+
+// parseOverride reads what the store has of an override.
+func parseOverride(from store.Override) (*Override, error) {
+	var stored storedOverride
+	if err := json.Unmarshal([]byte(from.Value), &stored); err != nil {
+		return nil, err
+	}
+	o := &Override{
+		Denied: stored.Denied, Unlimited: stored.Unlimited, Until: from.Until, Note: stored.Note, ID: from.Name,
+		Policy: stored.Policy, Key: stored.Key, raw: from.Value, text: string(stored.Limits),
+	}
+	if stored.Limits == nil {
+		return o, nil
+	}
+	var limits []storedLimit
+	if err := json.Unmarshal(stored.Limits, &limits); err != nil {
+		return nil, err
+	}
+	for _, s := range limits {
+		limit, err := limittext.Parse(s.Limit)
+		if err != nil {
+			return nil, err
+		}
+		limit.Name = s.Name
+		if !limit.Calendar.IsSet() && limit.Algorithm == store.SlidingLog {
+			limit.Algorithm = algorithmOf(s.Algorithm)
+		}
+		o.Limits = append(o.Limits, Given{Limit: limit})
+	}
+	return o, nil
+}
+
+// algorithmOf returns the algorithm that a word names.
+func algorithmOf(word string) store.Algorithm {
+	for _, a := range [...]store.Algorithm{store.FixedWindow, store.SlidingCounter} {
+		if a.String() == word {
+			return a
+		}
+	}
+	return store.SlidingLog
+}

@@ -1,0 +1,229 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/keys"
+	"github.com/sashlimit/sash/core/internal/limittext"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// OverrideKey is a key that overrides can be of.
+type OverrideKey struct {
+	Name   string   // the policy or the rule for its own key; with a slash and the name of a limit for that limit's key
+	Policy string   // or the rule
+	Own    bool     // it is the key of the policy or the rule
+	Limits []string // names of its limits
+	Texts  []string // the limits as users write them
+	Spec   *keys.Spec
+
+	key   *Key
+	bases []*Set // of which an override must fit one; none if requests choose limits
+}
+
+// OverrideKeys returns the keys that overrides of a policy with this set can be of.
+func (e *Engine) OverrideKeys(set *Set) []*OverrideKey {
+	return nameOverrideKeys(e.config.Policy, []*Set{set})
+}
+
+// OverrideKeysOf returns the keys that overrides of rules can be of; rules of one Policy are parts of one rule. Rules
+// in shadow have none.
+func (e *Engine) OverrideKeysOf(rules []*Rule) (all []*OverrideKey) {
+	done := make(map[string]bool)
+	for _, r := range rules {
+		if done[r.Policy] {
+			continue
+		}
+		done[r.Policy] = true
+		var sets []*Set
+		for _, part := range rules {
+			if part.Policy == r.Policy && !part.Shadow {
+				sets = append(sets, part.alone)
+			}
+		}
+		all = append(all, nameOverrideKeys(r.Policy, sets)...)
+	}
+	return all
+}
+
+// nameOverrideKeys returns the keys of sets. The policy's name stands for the first one, if that is its own or the only
+// one.
+func nameOverrideKeys(policy string, sets []*Set) (all []*OverrideKey) {
+	for _, s := range sets {
+		for i := range s.Limits {
+			l := &s.Limits[i]
+			n := slices.IndexFunc(all, func(k *OverrideKey) bool { return k.key.sharesOverrides(l.key) })
+			if n < 0 {
+				n = len(all)
+				all = append(all, &OverrideKey{Policy: policy, Own: l.key.Own, Spec: l.key.Spec, key: l.key})
+			}
+			k := all[n]
+			if k.Limits, k.Texts = append(k.Limits, l.Name), append(k.Texts, l.Text); !slices.Contains(k.bases, s) {
+				k.bases = append(k.bases, s)
+			}
+		}
+	}
+	own := slices.DeleteFunc(slices.Clone(all), func(k *OverrideKey) bool { return !k.Own })
+	if len(own) != 1 {
+		own = slices.Clone(all)
+	}
+	for _, k := range all {
+		k.Name = policy + "/" + k.Limits[0]
+	}
+	if len(own) == 1 {
+		own[0].Name = policy
+		all = slices.Concat(own, slices.DeleteFunc(all, func(k *OverrideKey) bool { return k == own[0] }))
+	}
+	return all
+}
+
+// OverrideKeyOf returns a key for overrides of a policy whose limits requests choose: its own if spec is nil. If
+// requests choose limits of several keys of one kind, one must have come before.
+func (e *Engine) OverrideKeyOf(spec *keys.Spec) *OverrideKey {
+	k := e.owner.key
+	if spec != nil && spec != k.Spec {
+		g := Given{Key: spec}
+		k = e.keyOf(&g, e.owner)
+		k.overrides = k.Namespace
+		for _, c := range e.chosen.all() {
+			if i := slices.IndexFunc(c.set.Keys, func(of *Key) bool { return of.Spec == spec }); i >= 0 {
+				k = c.set.Keys[i]
+			}
+		}
+	}
+	return &OverrideKey{Name: e.config.Policy, Policy: e.config.Policy, Own: k.Own, Spec: k.Spec, key: k}
+}
+
+// SetOverride keeps an override of an identity of a key. text is the identity as it was given. The error has a
+// [store.ConfigError] for each mistake, or is a [store.StoreError].
+func (e *Engine) SetOverride(ctx context.Context, k *OverrideKey, id store.Identity, text string, o *Override) error {
+	if e.overrides == nil {
+		return noOverrides("Override")
+	}
+	return e.setOverride(ctx, k, id, text, o, "")
+}
+
+func (e *Engine) setOverride(
+	ctx context.Context, k *OverrideKey, id store.Identity, text string, o *Override, mark string,
+) error {
+	if len(e.config.Secret) > 0 {
+		text = "" // which must not be readable
+	}
+	value, err := o.value(k.Policy, text)
+	if err != nil {
+		return err
+	}
+	key := store.Key{Namespace: k.key.overrides, Identity: id}
+	until := o.Until.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond)
+	kept := store.Override{Name: key.String() + mark, Value: value, Until: until, Extend: mark == pauseMark}
+	if o.Limits != nil {
+		read, err := parseOverride(kept)
+		if err == nil {
+			err = e.fits(k, read)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return e.overrides.put(ctx, kept)
+}
+
+// fits returns an error for each mistake of an override that fits none of the sets which have the key.
+func (e *Engine) fits(k *OverrideKey, o *Override) (err error) {
+	for _, base := range slices.Backward(k.bases) {
+		var faults []error
+		for i := range o.Limits {
+			g := &o.Limits[i]
+			if !slices.ContainsFunc(base.Limits, func(l Limit) bool {
+				return l.key.sharesOverrides(k.key) && !l.InFlight && l.Unit == g.Unit
+			}) {
+				faults = append(faults, configError("Override", g.String(),
+					"no limit of the key counts "+limittext.UnitName(g.Unit), "leave it out"))
+			}
+		}
+		_, err = e.overrideSet(base, k.key, o)
+		if err = errors.Join(append(faults, err)...); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// SetOverrideOf is SetOverride for the identity of a decision: of the own key if spec is nil, else of that key.
+func (r *Result) SetOverride(ctx context.Context, spec *keys.Spec, o *Override) error {
+	for i, all := 0, r.all(); i < len(all); i++ {
+		k := r.limitOf(i).key
+		if spec == nil && !k.Own || spec != nil && k.Spec != spec || k.Rule != nil && k.Rule != r.Rule() {
+			continue
+		}
+		policy := r.engine.config.Policy
+		if k.Rule != nil {
+			policy = k.Rule.Policy
+		}
+		of := &OverrideKey{Policy: policy, key: k, bases: []*Set{r.Set}}
+		id := all[i].Key.Clone()
+		return r.engine.SetOverride(ctx, of, id, id.Label(), o)
+	}
+	name := "the limiter's key"
+	if spec != nil {
+		name = spec.Name
+	}
+	return configError("Override", name, "no limit has this key",
+		"set By to the key of a limit, or leave it out for the limiter's own key")
+}
+
+// Pause denies all requests of an identity of the own key until an instant, unless a later pause is in force. Another
+// override of the identity applies again afterwards.
+func (e *Engine) Pause(ctx context.Context, id store.Identity, text string, until time.Time) error {
+	if e.overrides == nil {
+		return noOverrides("Pause")
+	}
+	o := &Override{Denied: true, Until: until, Note: "a pause"}
+	return e.setOverride(ctx, &OverrideKey{Policy: e.config.Policy, key: e.owner.key}, id, text, o, pauseMark)
+}
+
+// pauseMark ends the ID of an override that is a pause.
+const pauseMark = ":pause"
+
+// RemoveOverride ends the override and the pause of an identity.
+func (e *Engine) RemoveOverride(ctx context.Context, k *OverrideKey, id store.Identity) error {
+	if e.overrides == nil {
+		return noOverrides("RemoveOverride")
+	}
+	key := store.Key{Namespace: k.key.overrides, Identity: id}
+	err := e.overrides.put(ctx, store.Override{Name: key.String()})
+	return errors.Join(err, e.overrides.put(ctx, store.Override{Name: key.String() + pauseMark}))
+}
+
+// RemoveOverrideByID ends the override with an ID.
+func (e *Engine) RemoveOverrideByID(ctx context.Context, id string) error {
+	if e.overrides == nil {
+		return noOverrides("RemoveOverrideByID")
+	}
+	return e.overrides.put(ctx, store.Override{Name: id})
+}
+
+// Overrides reads the overrides from the store and returns those in force, ordered by policy and key. The error is of
+// those that cannot be read, or a [store.StoreError].
+func (e *Engine) Overrides(ctx context.Context) ([]*Override, error) {
+	if e.overrides == nil {
+		return nil, noOverrides("Overrides")
+	}
+	return e.overrides.list(ctx)
+}
+
+// IsOf reports whether an override that was read is of a key.
+func (o *Override) IsOf(k *OverrideKey) bool {
+	identity, ok := strings.CutPrefix(o.ID, k.key.overrides.Name()+".")
+	kind, _, _ := strings.Cut(identity, ":")
+	return ok && (k.Spec == nil || k.Spec.MayFind(kind))
+}
+
+func noOverrides(call string) error {
+	return configError(call, "no overrides", "the limiter does not look for overrides",
+		"make it with core.WithOverrides()")
+}

@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// overrider keeps overrides, as a [store.Overrider] does.
+type overrider interface {
+	SetOverride(ctx context.Context, policy string, o store.Override) error
+	Overrides(ctx context.Context, policy, known string) (version string, all []store.Override, err error)
+}
+
+// overrides are those of a policy as this process knows them. The store keeps them, and they are read from it about
+// once a second while there are requests. They are read again when they are older than readAfter, while requests use
+// those that are known. A request that finds them older than outdated waits for the new ones, as the first one after
+// some idle time does.
+type overrides struct {
+	engine *Engine
+	from   overrider
+	start  time.Time
+	asked  atomic.Int64 // when the store was last asked, in nanoseconds since start, or never
+
+	reading sync.Mutex // held while the store is asked
+	version string     // that was read; of reading
+	failing bool       // the last question was not answered, and that was logged; of reading
+
+	mu     sync.RWMutex
+	byID   map[string]*Override // of known, without those that cannot be read
+	broken map[string]error     // why others cannot be read
+	known  atomic.Int64         // the length of byID
+}
+
+const (
+	readAfter = 900 * time.Millisecond
+	outdated  = time.Second
+	never     = -int64(outdated)
+
+	stale = "stale" // a version that no store has
+)
+
+func newOverrides(e *Engine, from overrider) *overrides {
+	s := &overrides{engine: e, from: from, start: time.Now()}
+	s.asked.Store(never)
+	return s
+}
+
+func (s *overrides) age() time.Duration { return time.Since(s.start) - time.Duration(s.asked.Load()) }
+
+// refresh reads the overrides if that is due and the store answers, and reports whether there may be any. While it does
+// not, those that are known stay.
+func (s *overrides) refresh(ctx context.Context) bool {
+	switch age := s.age(); {
+	case age >= readAfter && !s.engine.store.answers():
+	case age >= outdated:
+		s.reading.Lock()
+		if s.age() >= outdated {
+			s.read(ctx) //nolint:errcheck // it is logged
+		}
+		s.reading.Unlock()
+	case age >= readAfter && s.reading.TryLock():
+		go func() {
+			defer s.reading.Unlock()
+			s.read(context.WithoutCancel(ctx)) //nolint:errcheck // as above
+		}()
+	}
+	return s.known.Load() > 0
+}
+
+// read reads the overrides. The caller holds the lock of reading.
+func (s *overrides) read(ctx context.Context) error {
+	version, all, err := s.from.Overrides(ctx, s.engine.config.Policy, s.version)
+	s.asked.Store(int64(time.Since(s.start)))
+	if err != nil {
+		if !s.failing {
+			s.warn(ctx, "overrides cannot be read, so those that are known stay in force", "see the error", err)
+			s.failing = true
+		}
+		return store.Error(err)
+	}
+	if s.failing = false; version == s.version {
+		return nil
+	}
+	byID, broken := make(map[string]*Override, len(all)), make(map[string]error)
+	for _, o := range all {
+		if made := s.unchanged(o); made != nil {
+			byID[o.Name] = made
+			continue
+		}
+		made, err := s.parse(o)
+		if err != nil {
+			s.warn(ctx, "an override cannot be read, so it has no effect", // without its ID, which may have an address
+				"set it again, or run the same release of sash in all processes; Overrides names it", err)
+			broken[o.Name] = err
+			continue
+		}
+		byID[o.Name] = made
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byID, s.broken, s.version = byID, broken, version
+	s.known.Store(int64(len(byID)))
+	return nil
+}
+
+// unchanged returns an override that is known and the same, or nil.
+func (s *overrides) unchanged(o store.Override) *Override {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if old := s.byID[o.Name]; old != nil && old.raw == o.Value && old.Until.Equal(o.Until) {
+		return old
+	}
+	return nil
+}
+
+// put has the store keep an override, as in [store.Overrider], or removes one, and notes that here. It costs the same
+// however many there are.
+func (s *overrides) put(ctx context.Context, o store.Override) error {
+	var made *Override
+	if o.Value != "" {
+		var err error
+		if made, err = s.parse(o); err != nil {
+			return err
+		}
+	}
+	s.reading.Lock() // or what was read before would replace it
+	defer s.reading.Unlock()
+	if o.Extend && s.pauses() >= mostPauses && !s.has(o.Name) {
+		return configError("Pause", s.engine.config.Policy, fmt.Sprintf("the policy has %d pauses", mostPauses),
+			"wait until some have ended, or override keys")
+	}
+	if err := s.from.SetOverride(ctx, s.engine.config.Policy, o); err != nil {
+		return store.Error(err)
+	}
+	s.version = stale
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch before := s.byID[o.Name]; {
+	case made == nil:
+		delete(s.byID, o.Name)
+	case o.Extend && before != nil && !before.Until.Before(o.Until):
+	default:
+		if s.byID == nil {
+			s.byID = make(map[string]*Override)
+		}
+		s.byID[o.Name] = made
+	}
+	delete(s.broken, o.Name)
+	s.known.Store(int64(len(s.byID)))
+	return nil
+}
+
+// mostPauses is how many pauses a policy has at most, as far as this process knows: servers that ask for them cannot keep
+// an administrator from denying a key.
+const mostPauses = 1000
+
+// pauses returns how many pauses are in force.
+func (s *overrides) pauses() (n int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for id, o := range s.byID {
+		if strings.HasSuffix(id, pauseMark) && time.Now().Before(o.Until) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *overrides) has(id string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byID[id] != nil
+}
+
+func (s *overrides) parse(o store.Override) (*Override, error) {
+	made, err := parseOverride(o)
+	if err == nil && s.engine.config.PublicOverride != nil {
+		made.Public = s.engine.config.PublicOverride(made)
+	}
+	return made, err
+}
+
+// find returns the override of an identity that has not ended, or else nil. Pauses come first, unless they are not to
+// be found.
+func (s *overrides) find(k *Key, id *store.Identity, pauses bool) *Override {
+	key := store.Key{Namespace: k.overrides, Identity: *id}
+	var space [128]byte
+	name := key.AppendTo(space[:0])
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if pauses {
+		if o := s.byID[string(append(name, pauseMark...))]; o != nil && time.Now().Before(o.Until) {
+			return o
+		}
+	}
+	if o := s.byID[string(name)]; o != nil && time.Now().Before(o.Until) {
+		return o
+	}
+	return nil
+}
+
+// isOwn returns a function that reports whether an override is of this engine's policy or rules: all rules on one store
+// keep theirs together.
+func (s *overrides) isOwn() func(id string) bool {
+	policies := make(map[string]bool)
+	for _, n := range s.engine.namespaces.all() {
+		policies[n.Policy()] = true
+	}
+	return func(id string) bool {
+		policy, _, _ := strings.Cut(id, ":")
+		return policies[policy]
+	}
+}
+
+// list reads the overrides and returns those in force.
+func (s *overrides) list(ctx context.Context) (all []*Override, err error) {
+	s.reading.Lock()
+	err = s.read(ctx)
+	s.reading.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var faults []error
+	isOwn := s.isOwn()
+	for id, wrong := range s.broken {
+		if isOwn(id) {
+			faults = append(faults, fmt.Errorf("sash: the override %s: %w", id, wrong))
+		}
+	}
+	for id, o := range s.byID {
+		if time.Now().Before(o.Until) && isOwn(id) {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Override) int {
+		return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key), strings.Compare(a.ID, b.ID))
+	})
+	return all, errors.Join(faults...)
+}
+
+// count returns how many overrides are in force.
+func (s *overrides) count() (n int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	isOwn := s.isOwn()
+	for id, o := range s.byID {
+		if time.Now().Before(o.Until) && isOwn(id) {
+			n++
+		}
+	}
+	return n
+}
+
+// warn logs an error. Its text has no identity.
+func (s *overrides) warn(ctx context.Context, problem, remedy string, err error) {
+	slog.Default().WarnContext(ctx, "sash: "+problem, slog.String("policy", s.engine.config.Policy),
+		slog.Any("error", err), slog.String("remedy", remedy))
+}

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/sashlimit/sash/core/internal/permits"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// hold notes which permits a request has taken, until it is released. If requests of this process hold all of them
+// already, the log has lost some, as in a Redis that was restarted: then the decision becomes a denial.
+func (e *Engine) hold(ctx context.Context, r *Result) {
+	if r.Mode == store.ModePeek {
+		return
+	}
+	var held []permits.Permit
+	takes, _ := r.asked()
+	for i := range takes {
+		if t := &takes[i]; t.Limit.Permits {
+			key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()}
+			held = append(held, permits.Permit{Key: key, Limit: t.Limit, ID: t.ID, Degraded: r.isLocal()})
+		}
+	}
+	if held == nil {
+		return
+	}
+	if r.list.held = e.store.permits.Hold(ctx, held); r.list.held == nil {
+		e.denyHeld(ctx, r, held)
+	}
+}
+
+// denyHeld makes r a denial, because requests of this process hold all permits. It gives back what was taken with them.
+func (e *Engine) denyHeld(ctx context.Context, r *Result, held []permits.Permit) {
+	takes, answers := r.asked()
+	for i := range takes {
+		t, a := &takes[i], &answers[i]
+		if !t.Limit.Permits {
+			e.store.giveBack(ctx, &store.Settlement{ //nolint:errcheck // it is done later then
+				Key: t.Key, Limit: t.Limit, ID: t.ID, Was: r.taken(r.list.limits[i]), Age: r.age(), Period: a.Period,
+			}, r.isLocal())
+			e.wake(t)
+			if a.Used == 0 {
+				a.Reset = 0
+			}
+			continue
+		}
+		a.Used = max(a.Used, int(held[0].Taken))
+		a.Allowed = a.Used < t.Limit.Quota
+		held = held[1:]
+	}
+	r.Allowed, r.Granted = false, 0
+}
+
+// Holds reports whether the request has permits, which are to be released.
+func (r *Result) Holds() bool { return r.list != nil && r.list.held != nil }
+
+// Defer notes that the permits are not released when the handler ends, because what it has begun holds them still.
+func (r *Result) Defer() { r.list.held.Deferred = true }
+
+// IsDeferred reports whether there was a [Result.Defer].
+func (r *Result) IsDeferred() bool { return r.list.held.Deferred }
+
+// Release ends what the request holds: permits. It does so once, unless it fails.
+func (r *Result) Release(ctx context.Context) error {
+	if !r.Holds() {
+		return nil
+	}
+	held := r.list.held
+	err := held.Release(ctx)
+	for i := range held.Permits {
+		p := &held.Permits[i]
+		r.engine.lines.Wake(lineOf(&p.Key, p.Limit))
+	}
+	return err
+}

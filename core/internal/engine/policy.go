@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sashlimit/sash/core/internal/keys"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Compile makes a set of limits that do not depend on requests. It returns one even with an error, so that further
+// mistakes can be found; option names the limits in errors.
+func (e *Engine) Compile(given []Given, option string) (*Set, error) {
+	s, err := e.newPolicy(given, e.owner, option)
+	if e.ban != nil && len(s.Limits) > 0 && !slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.bans() }) {
+		err = errors.Join(err, configError("WithBan", textOf(s.Limits),
+			"bans need a limit that has a window and the limiter's key", "add one, or leave the option out"))
+	}
+	return s, err
+}
+
+// Shadow makes a set of limits that are tried out, with logs of their own: their policy's name is that of the engine
+// and "~shadow". Limits of requests in flight are refused.
+func (e *Engine) Shadow(given []Given) (*Set, error) {
+	err := noPermits(given)
+	s, wrong := e.newPolicy(given, e.shadow, "WithShadow")
+	return s, errors.Join(err, wrong)
+}
+
+// noPermits refuses limits of requests in flight in a shadow.
+func noPermits(given []Given) error {
+	for i := range given {
+		if given[i].InFlight {
+			return configError("WithShadow", given[i].String(), "requests in flight cannot be tried out",
+				"leave this limit out")
+		}
+	}
+	return nil
+}
+
+// newPolicy makes a set of limits of one owner.
+func (e *Engine) newPolicy(given []Given, o *owner, option string) (*Set, error) {
+	limits, err := e.compile(given, o, option)
+	s := newSet(limits, nil)
+	if err = errors.Join(err, check(limits, option)); err == nil {
+		err = e.admit(s)
+	}
+	return s, err
+}
+
+// admit returns an error if the store cannot decide about the limits of a set. It remembers their logs for Reset.
+func (e *Engine) admit(s *Set) error {
+	if err := e.store.validate(s.stored()...); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(s.Limits, func(l Limit) bool { return l.InFlight }); i >= 0 && !e.store.holds() {
+		return configError("InFlight", e.store.name(), "this store cannot hold requests in flight: "+
+			"it has no methods Renew and Settle (store.Renewer, store.Settler)", otherStore)
+	}
+	if s.holds {
+		e.holds.Store(true)
+	}
+	if s.holds {
+		e.holds.Store(true)
+	}
+	if s.holds {
+		e.holds.Store(true)
+	}
+	e.notice(s.Limits)
+	return nil
+}
+
+const otherStore = "use another store, or add what is missing; a wrapper embeds store.Full"
+
+// remembered is how many sets that requests have chosen are remembered, and how many sets of rules.
+const (
+	mostChosen   = 1024
+	mostCombined = 4096
+)
+
+// chosen is a set that a request has chosen.
+type chosen struct {
+	given []Given
+	set   *Set
+}
+
+// Choose is Compile for limits that a request has chosen. Sets are remembered by content. It keeps neither given nor
+// the memory of its texts.
+func (e *Engine) Choose(given []Given) (*Set, error) {
+	return e.choose(&e.chosen, given, e.owner, "LimitBy")
+}
+
+// ChooseShadow is Shadow for limits that a request has chosen.
+func (e *Engine) ChooseShadow(given []Given) (*Set, error) {
+	if err := noPermits(given); err != nil {
+		return nil, err
+	}
+	return e.choose(&e.tried, given, e.shadow, "WithShadow")
+}
+
+func (e *Engine) choose(from *memo[uint64, chosen], given []Given, o *owner, option string) (*Set, error) {
+	hash := hashOf(given)
+	same := func(a, b Given) bool { return a.equal(&b) }
+	if c, ok := from.find(hash); ok && slices.EqualFunc(c.given, given, same) {
+		return c.set, nil
+	}
+	own := make([]Given, len(given))
+	for i := range given {
+		own[i] = given[i].clone()
+	}
+	s, err := e.newPolicy(own, o, option)
+	if err != nil {
+		return nil, err
+	}
+	from.replace(hash, chosen{own, s})
+	return s, nil
+}
+
+var seed = maphash.MakeSeed()
+
+// hashOf is equal for limits that are written equally.
+func hashOf(given []Given) (h uint64) {
+	for i := range given {
+		g := &given[i]
+		for _, n := range [...]uint64{
+			uint64(g.Quota), uint64(g.Window), uint64(g.Burst), uint64(g.Algorithm), maphash.String(seed, g.Name),
+			maphash.String(seed, g.Unit), maphash.String(seed, g.Label),
+		} {
+			h = (h^n)*0x9e3779b97f4a7c15 + h>>32
+		}
+	}
+	return h
+}
+
+// Rule is a rule of a file, or a part of one that applies by itself.
+type Rule struct {
+	Policy string     // of decisions, for people
+	Name   string     // begins the names of its logs, as Config.Policy; rules of one name have different labels
+	Label  string     // in the names of its logs: of [a-z0-9._-], or empty
+	Prefix string     // begins the names of limits that have none
+	Key    *keys.Spec // of limits that have none
+	Limits []Given
+	Shadow bool   // it is tried out, with logs of its own: those of Name and "~shadow"
+	Detail string // of the problem document of a denial, or empty for the usual one
+
+	limits []Limit
+	alone  *Set
+}
+
+// Prepare checks a rule and makes it ready for [Engine.Combine].
+func (e *Engine) Prepare(r *Rule) error {
+	name, err := r.Name, error(nil)
+	if r.Shadow {
+		name += shadowMark
+		err = noPermits(r.Limits)
+	}
+	if r.Key != nil && r.Key.Fault != nil {
+		err = errors.Join(err, r.Key.Fault)
+	}
+	limits, wrong := e.compile(r.Limits, e.newOwner(name, r.Key, r), "limits")
+	if err = errors.Join(err, wrong, check(limits, "limits")); err != nil {
+		return err
+	}
+	r.limits, r.alone = limits, newSet(slices.Clone(limits), nil)
+	return e.admit(r.alone)
+}
+
+// combination is rules that apply to one request, and then nil. Each has a limit, so there are no more of them.
+type combination [store.MostTakes]*Rule
+
+// Combine returns the set of the rules that apply to a request, and that of those in shadow, all of which were
+// prepared. That is nil if there are none. Sets are remembered by their rules.
+func (e *Engine) Combine(rules []*Rule) (set, shadow *Set, err error) {
+	if set, err = e.combine(rules, false); err == nil {
+		shadow, err = e.combine(rules, true)
+	}
+	if set == nil {
+		set = noLimits
+	}
+	return set, shadow, err
+}
+
+var noLimits = newSet(nil, nil)
+
+func (e *Engine) combine(rules []*Rule, shadow bool) (*Set, error) {
+	var of combination
+	n := 0
+	for _, r := range rules {
+		if r.Shadow != shadow {
+			continue
+		}
+		if n == len(of) {
+			return nil, tooMany(rules, shadow)
+		}
+		of[n] = r
+		n++
+	}
+	switch n {
+	case 0:
+		return nil, nil //nolint:nilnil // there is no shadow
+	case 1:
+		return of[0].alone, nil
+	}
+	if s, ok := e.combined.find(of); ok {
+		return s, nil
+	}
+	var limits []Limit
+	for _, r := range of[:n] {
+		limits = append(limits, r.limits...)
+	}
+	if len(limits) > store.MostTakes {
+		return nil, tooMany(rules, shadow)
+	}
+	s := newSet(limits, nil)
+	if err := e.admit(s); err != nil {
+		return nil, err
+	}
+	return e.combined.add(of, s), nil
+}
+
+func tooMany(rules []*Rule, shadow bool) error {
+	var names []string
+	for _, r := range rules {
+		if r.Shadow == shadow {
+			names = append(names, r.Policy)
+		}
+	}
+	return configError("rules", strconv.Itoa(len(names))+" rules", fmt.Sprintf(
+		"these rules apply to one request, and have more than %d limits together: %s", store.MostTakes,
+		strings.Join(names, ", ")), "remove limits, or narrow the matches of these rules")
+}

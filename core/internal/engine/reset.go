@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// mostSeen is how many logs of keys are remembered, for Reset. Sets that requests choose may have any number.
+const mostSeen = 4096
+
+// seenLog is a log that some set has had.
+type seenLog struct {
+	namespace *store.Namespace
+	limit     *store.Limit
+}
+
+type seenID struct {
+	namespace *store.Namespace
+	log       string
+}
+
+// notice remembers the logs of limits, except those of permits, which stay when a key is reset.
+func (e *Engine) notice(limits []Limit) {
+	for i := range limits {
+		l := &limits[i]
+		id := seenID{l.key.Namespace, l.Log()}
+		if _, known := e.seen.find(id); !known && !l.InFlight {
+			e.seen.add(id, seenLog{l.key.Namespace, l.stored(false)})
+		}
+	}
+}
+
+// logsOf returns the limits of all logs that a key of a namespace has had, and of its bans.
+func (e *Engine) logsOf(n *store.Namespace) (limits []*store.Limit) {
+	for _, s := range e.seen.all() {
+		if s.namespace == n {
+			limits = append(limits, s.limit)
+		}
+	}
+	if e.ban != nil && n == e.owner.key.Namespace {
+		limits = append(limits, e.ban.logs()...)
+	}
+	return limits
+}
+
+// Reset deletes what an identity of the own key has used, of all limits that this process knows, those of LimitBy and
+// of overrides included, and its bans. Permits stay.
+func (e *Engine) Reset(ctx context.Context, id store.Identity) error {
+	if e.overrides != nil {
+		e.noticeOverride(ctx, id)
+	}
+	return e.reset(ctx, &store.Key{Namespace: e.owner.key.Namespace, Identity: id})
+}
+
+// reset deletes the logs of a key, and those that are tried out beside them.
+func (e *Engine) reset(ctx context.Context, key *store.Key) error {
+	defer e.wakeKey(key)
+	policy, part, _ := strings.Cut(key.Namespace.Name(), ":")
+	if tried, ok := e.namespaces.find(policy + shadowMark + ":" + part); ok {
+		shadow := store.Key{Namespace: tried, Identity: key.Identity}
+		e.shadowFailed(ctx, e.resetLogs(ctx, &shadow))
+	}
+	return e.resetLogs(ctx, key)
+}
+
+func (e *Engine) resetLogs(ctx context.Context, key *store.Key) error {
+	e.resetOf.replace(keyID{key.Namespace, key.Clone()}, e.resets.Add(1))
+	if limits := e.logsOf(key.Namespace); len(limits) > 0 {
+		return e.store.reset(ctx, key, limits)
+	}
+	return nil
+}
+
+// keyID is a comparable store.Key.
+type keyID struct {
+	namespace *store.Namespace
+	identity  store.Identity
+}
+
+// mostResets is how many keys are remembered of which this process has reset the logs.
+const mostResets = 4096
+
+// wasReset reports whether a key was reset here after there had been so many resets. A log of entries knows what is not
+// in it any more, but an algorithm that counts would be settled to less than nothing, or count what was reset.
+func (e *Engine) wasReset(key *store.Key, resets uint64) bool {
+	number, ok := e.resetOf.find(keyID{key.Namespace, key.Identity})
+	return ok && number > resets
+}
+
+// ResetKeys deletes what the own key of the request has used, as [Engine.Reset] does; of rules, what these have counted
+// for their own keys.
+func (r *Result) ResetKeys(ctx context.Context) error {
+	var done []*Key
+	var errs []error
+	for i, all := 0, r.all(); i < len(all); i++ {
+		k := r.limitOf(i).key
+		if !k.Own || slices.Contains(done, k) {
+			continue
+		}
+		done = append(done, k)
+		errs = append(errs, r.engine.reset(ctx, &all[i].Key))
+	}
+	if done == nil {
+		return configError("Reset", "a decision", "no limit about the request has the own key of its policy or rule",
+			"give a limit no key of its own")
+	}
+	return errors.Join(errs...)
+}
+
+// ResetLimit deletes what the key of a limit has used, of all its limits that this process knows. Of the own key it
+// lifts bans as well.
+func (r *Result) ResetLimit(ctx context.Context, limit int) error {
+	return r.engine.reset(ctx, &r.all()[r.place(limit)].Key)
+}
+
+// Log lists the entries of a limit's log, oldest first. The error is a [store.ConfigError] if it keeps none, or if the
+// store cannot list it.
+func (e *Engine) Log(ctx context.Context, l *Limit, id store.Identity) ([]store.Entry, error) {
+	if !l.KeepsEntries() {
+		return nil, configError("Log", l.Text, "this limit keeps counters, not requests",
+			"list limits with sliding logs")
+	}
+	return e.store.log(ctx, &store.Key{Namespace: l.key.Namespace, Identity: id}, l.Store())
+}
+
+// Entries lists the entries of a limit's log, as [Engine.Log] does, for the identity of the request.
+func (r *Result) Entries(ctx context.Context, limit int) ([]store.Entry, error) {
+	return r.engine.Log(ctx, &r.Set.Limits[limit], r.all()[r.place(limit)].Key.Identity)
+}
+
+// Now returns the limits of the request as they stand now, for a page. Each is asked by itself, since a denial that is
+// remembered tells one limit only; neither bans nor overrides are looked at. It fails if the store does not answer.
+func (r *Result) Now(ctx context.Context) (*Result, error) {
+	return r.now(ctx, func(int) int { return 1 })
+}
+
+func (r *Result) now(ctx context.Context, costOf func(cost int) int) (*Result, error) {
+	ctx, cancel := r.engine.store.within(ctx)
+	defer cancel()
+	now := *r
+	now.Keep() // others may use the takes
+	now.Shadow, now.Allowed, now.Cause, now.Mode, now.sent = nil, true, ByLimits, store.ModePeek, store.ModePeek
+	now.asks = now.takes
+	if now.list != nil {
+		now.list.held, now.list.answers = nil, make([]store.Answer, now.takes)
+	}
+	takes, answers := now.asked()
+	for i := range takes {
+		t := &takes[i]
+		t.Limit, t.Cost, t.Mode, t.ID = now.limitOf(i).Store(), costOf(t.Cost), store.ModePeek, 0
+		answers[i] = store.Answer{}
+		source, err := r.engine.store.take(ctx, takes[i:i+1], answers[i:i+1])
+		if now.Source = source; err != nil {
+			return nil, store.Error(err)
+		}
+		now.Allowed = now.Allowed && answers[i].Allowed
+	}
+	return &now, nil
+}

@@ -1,0 +1,253 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/keys"
+	"github.com/sashlimit/sash/core/internal/limittext"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Set is limits that are decided together: those of a policy, of a request's rules, or either with overrides. It is not
+// changed after it was made.
+type Set struct {
+	Limits []Limit  // in the order in which they were written
+	Names  []string // of Limits
+	Keys   []*Key   // of Limits, in the order in which these have them
+	Header string   // the field RateLimit-Policy; it leaves out limits that an override lets deny nothing
+
+	Unit     string   // what costs without a name are of: requests if any limit counts these, else the only unit
+	Units    []string // all other units
+	Smallest int      // the smallest quota of Unit; math.MaxInt if no limit has a window
+	Longest  int      // index of the limit of Unit with the longest window, or -1
+
+	order    []int // the limits in the order in which they are asked, so that takes of one key follow each other
+	costOf   []int // of a set with overrides: which limit of the set before has the cost of each
+	leasable bool  // units may be taken ahead
+	counters bool  // some limits keep a few numbers, and not entries
+	holds    bool  // some limits are of requests in flight
+}
+
+// Key is a key of a [Set].
+type Key struct {
+	Spec      *keys.Spec
+	Own       bool             // it is that of the policy or the rule, and not of By
+	Namespace *store.Namespace // of its logs
+	Rule      *Rule            // or nil
+
+	overrides *store.Namespace // names the overrides of its identities
+}
+
+// is reports whether two keys find the same logs for a request.
+func (k *Key) is(other *Key) bool { return k.Spec == other.Spec && k.Namespace == other.Namespace }
+
+// sharesOverrides reports whether two keys have the same overrides. Keys of different kinds of identities never do.
+func (k *Key) sharesOverrides(other *Key) bool {
+	return k.overrides == other.overrides &&
+		(k.Spec == other.Spec || k.Spec != nil && other.Spec != nil && k.Spec.Shares(other.Spec))
+}
+
+// MostLimits is how many limits a policy, a rule, a set that LimitBy chooses, and an override have at most.
+const MostLimits = 8
+
+// check returns what is wrong with limits of one policy or rule. All of them are valid.
+func check(limits []Limit, option string) error {
+	var faults []error
+	fault := func(value, problem, remedy string) {
+		faults = append(faults, configError(option, value, problem, remedy))
+	}
+	switch {
+	case len(limits) == 0:
+		fault("none", "there are no limits", "pass at least one, such as core.PerMinute(100)")
+	case len(limits) > MostLimits:
+		fault(strconv.Itoa(len(limits)), "there are too many limits", fmt.Sprintf("use at most %d", MostLimits))
+	}
+	for i := range limits {
+		l := &limits[i]
+		for j := range i {
+			before := &limits[j]
+			switch same := before.key.Spec == l.key.Spec; {
+			case l.named && before.named && l.Name == before.Name:
+				fault(l.Text, fmt.Sprintf("two limits have the name %q", l.Name), "give one of them another name")
+			case same && before.Log() == l.Log() && l.Log() != "":
+				fault(before.Text+", "+l.Text, "two limits of one key count the same, so the larger never denies",
+					"remove the larger one, or give it another key or unit")
+			case !same && before.key.mayBe(l.key):
+				fault(before.Text+", "+l.Text, "the keys of these limits are two, and may name the same logs",
+					"give one of the limits a name with Named, or both the same key")
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// mayBe reports whether two keys that differ may find the same logs.
+func (k *Key) mayBe(other *Key) bool {
+	return k.Namespace == other.Namespace && k.Spec != nil && other.Spec != nil && k.Spec.Shares(other.Spec)
+}
+
+// newSet makes a set of limits. Its keys begin with those given.
+func newSet(limits []Limit, known []*Key) *Set {
+	s := &Set{Limits: limits, Keys: slices.Clone(known)}
+	s.findKeys()
+	s.nameApart()
+	s.findUnits()
+	s.Names, s.Header = names(limits), header(limits)
+	s.order = make([]int, len(limits))
+	for i := range s.order {
+		s.order[i] = i
+	}
+	slices.SortStableFunc(s.order, func(a, b int) int { return cmp.Compare(limits[a].Key, limits[b].Key) })
+	return s
+}
+
+func (s *Set) findKeys() {
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		l.Key = slices.IndexFunc(s.Keys, l.key.is)
+		if l.Key < 0 {
+			l.Key = len(s.Keys)
+			s.Keys = append(s.Keys, l.key)
+		}
+	}
+}
+
+// nameApart gives different names to limits that were given none, since their names would be equal.
+func (s *Set) nameApart() {
+	isTaken := func(name string, except int) bool {
+		for i := range s.Limits {
+			if i != except && s.Limits[i].Name == name && (s.Limits[i].named || i < except) {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		for n, name := 2, l.Name; !l.named && isTaken(l.Name, i); n++ {
+			l.Name = name + "-" + strconv.Itoa(n)
+		}
+	}
+}
+
+// findUnits sets what follows from the units of the limits.
+func (s *Set) findUnits() {
+	s.Smallest, s.Longest, s.leasable = math.MaxInt, -1, len(s.Limits) > 0
+	windows := func(l Limit) bool { return !l.InFlight }
+	if first := slices.IndexFunc(s.Limits, windows); first >= 0 {
+		s.Unit = s.Limits[first].Unit
+	}
+	if slices.ContainsFunc(s.Limits, func(l Limit) bool { return !l.InFlight && l.Unit == "" }) {
+		s.Unit = ""
+	}
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		s.leasable = s.leasable && !l.InFlight && !l.unlimited && l.KeepsEntries() && l.Unit == s.Unit
+		s.counters, s.holds = s.counters || !l.KeepsEntries(), s.holds || l.InFlight
+		switch {
+		case l.InFlight:
+		case l.Unit != s.Unit:
+			if !slices.Contains(s.Units, l.Unit) {
+				s.Units = append(s.Units, l.Unit)
+			}
+		default:
+			if !l.unlimited {
+				s.Smallest = min(s.Smallest, l.Quota)
+			}
+			if s.Longest < 0 || l.Window > s.Limits[s.Longest].Window {
+				s.Longest = i
+			}
+		}
+	}
+}
+
+// header returns the field RateLimit-Policy.
+func header(limits []Limit) string {
+	var b strings.Builder
+	for i := range limits {
+		l := &limits[i]
+		if l.unlimited {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		if l.InFlight {
+			fmt.Fprintf(&b, `"%s";q=%d;qu="concurrent-requests"`, l.Name, l.Quota)
+			continue
+		}
+		unit := ""
+		if l.Unit != "" {
+			unit = `;qu="` + l.Unit + `"`
+		}
+		window := l.Window
+		if like := &l.log.like; like.Refill > 0 { // the rate is that of the whole bucket
+			window = time.Duration(like.Interval() * int64(l.Quota))
+		}
+		fmt.Fprintf(&b, `"%s";q=%d%s;w=%d`, l.Name, l.Quota, unit, Seconds(window))
+	}
+	return b.String()
+}
+
+// Seconds rounds up, so that a client which waits that long is not too early.
+func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// UnitNames returns the names of the units that the limits count, such as "requests".
+func (s *Set) UnitNames() (all []string) {
+	for i := range s.Limits {
+		name := limittext.UnitName(s.Limits[i].Unit)
+		if !s.Limits[i].InFlight && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// Counts reports whether a limit counts the unit with a name.
+func (s *Set) Counts(name string) bool {
+	return slices.ContainsFunc(s.Limits, func(l Limit) bool {
+		return !l.InFlight && limittext.UnitName(l.Unit) == name
+	})
+}
+
+// NoUnnamed returns an error for a call or option if it is not certain of which unit a cost without a name is: if there
+// are several, and none is requests.
+func (s *Set) NoUnnamed(call string) error {
+	if s.Unit == "" || len(s.Units) == 0 {
+		return nil
+	}
+	return configError(call, "without a unit",
+		"the limits count several units: "+strings.Join(s.UnitNames(), ", "),
+		"use AllowCosts, SettleCosts or WithCostOf, which name them")
+}
+
+// Costs appends what a request costs of each limit to buf, for [Ask.Costs]: unnamed of the unit of costs without a
+// name, unless costs has it; nothing of other units that costs does not have. It has names, as those of
+// [Set.UnitNames].
+func (s *Set) Costs(buf []int, unnamed int, costs map[string]int) []int {
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		cost, named := costs[limittext.UnitName(l.Unit)]
+		if !named && l.Unit == s.Unit {
+			cost = unnamed
+		}
+		buf = append(buf, cost)
+	}
+	return buf
+}
+
+// stored returns what a store gets of the limits.
+func (s *Set) stored() []*store.Limit {
+	all := make([]*store.Limit, len(s.Limits))
+	for n, i := range s.order {
+		all[n] = s.Limits[i].Store()
+	}
+	return all
+}

@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/queue"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// lineID names the line of those that wait for a log. Engines with the same policy, and so the same logs, have separate
+// lines.
+type lineID struct {
+	namespace *store.Namespace
+	identity  store.Identity
+	log       string // of what refuses without a log, "refused"
+}
+
+func lineOf(k *store.Key, l *store.Limit) lineID { return lineID{k.Namespace, k.Clone(), l.Log} }
+
+// wake wakes the first request that waits for the log of a take, to which something was given back.
+func (e *Engine) wake(t *store.Take) {
+	e.lines.Wake(lineID{t.Key.Namespace, t.Key.Identity, t.Limit.Log})
+}
+
+// wakeKey wakes the first requests that wait for logs of a key.
+func (e *Engine) wakeKey(k *store.Key) {
+	e.lines.WakeAll(func(l lineID) bool { return l.namespace == k.Namespace && l.identity == k.Identity })
+}
+
+// Requests that wait for a permit look for one at intervals of minPoll to maxPoll, less up to half of it at random.
+const (
+	minPoll = 100 * time.Millisecond
+	maxPoll = time.Second
+)
+
+// Wait is Decide for a request that waits until it is admitted. Requests that wait for a log have a line, of which only
+// the first asks: when its wait is over, or when something is given back. A request that another log denies goes to the
+// end of the line of that one.
+//
+// Wait returns the last decision. The error is [context.DeadlineExceeded] as soon as the request's own wait is known to
+// last longer than ctx; what those before it take is not foreseen. r is zero if nothing was decided, since ctx has
+// ended or the store has failed. A cost that never fits is a decision at once.
+func (e *Engine) Wait(ctx context.Context, set *Set, a *Ask, r *Result) (err error) {
+	if err = ctx.Err(); err != nil {
+		return err
+	}
+	w := e.lines.Join(e.linesOf(set, a)...)
+	defer w.Leave()
+	if !w.IsFirst() {
+		if done, err := e.foresee(ctx, set, a, r); done {
+			return err
+		}
+		if err = w.Sleep(ctx, 0); err != nil {
+			*r = Result{}
+			return err
+		}
+	}
+	for poll := minPoll; ; poll = min(2*poll, maxPoll) {
+		*r = Result{}
+		if err = e.Decide(ctx, set, a, r); err != nil {
+			*r = Result{}
+			return err
+		}
+		if r.Allowed {
+			return r.served(ctx)
+		}
+		if r.Never() {
+			return nil
+		}
+		if err = e.sleep(ctx, w, r, poll); err != nil {
+			return err
+		}
+	}
+}
+
+// linesOf returns the lines of the logs of a request.
+func (e *Engine) linesOf(set *Set, a *Ask) []lineID {
+	all := make([]lineID, 0, len(set.Limits))
+	for i := range set.Limits {
+		l := &set.Limits[i]
+		if a.cost(set, i) > 0 {
+			all = append(all, lineID{l.key.Namespace, a.Identities[l.Key].Clone(), l.Log()})
+		}
+	}
+	return append(all, lineID{e.owner.key.Namespace, store.Identity{}, "none"})
+}
+
+// foresee looks whether a request that is not the first of its line need not wait: since it never fits, or its own wait
+// lasts longer than ctx.
+func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done bool, err error) {
+	if _, ends := ctx.Deadline(); !ends && !a.exceeds(set) {
+		return false, nil
+	}
+	peek := *a
+	peek.Mode, peek.Tries = store.ModePeek, false
+	if err = e.Decide(ctx, set, &peek, r); err != nil {
+		*r = Result{}
+		return true, err
+	}
+	if r.Allowed {
+		return false, nil
+	}
+	_, wait, _ := r.awaited()
+	err = tooLong(ctx, wait)
+	return err != nil || r.Never(), err
+}
+
+// exceeds reports whether a cost is above a quota, unless there are overrides.
+func (a *Ask) exceeds(set *Set) bool {
+	for i := range set.Limits {
+		if l := &set.Limits[i]; !l.InFlight && a.cost(set, i) > l.Quota {
+			return true
+		}
+	}
+	return false
+}
+
+// served gives back what was taken if the caller has left.
+func (r *Result) served(ctx context.Context) error {
+	err := ctx.Err()
+	if err != nil {
+		err = errors.Join(err, r.Undo(context.WithoutCancel(ctx)))
+		*r = Result{}
+	}
+	return err
+}
+
+// sleep puts a request that was denied into the line of the log that it waits for, until it is to ask again.
+func (e *Engine) sleep(ctx context.Context, w *queue.Waiter[lineID], r *Result, poll time.Duration) error {
+	line, wait, permit := r.awaited()
+	if err := tooLong(ctx, wait); err != nil {
+		return err
+	}
+	if permit {
+		wait = poll/2 + rand.N(poll/2)
+	} else if e.store.lease > 0 {
+		wait = min(wait, e.store.lease) // units that were taken ahead may have come back
+	}
+	if e.overrides != nil {
+		wait = min(wait, maxPoll) // an override may come or go meanwhile
+	}
+	if w.Move(line) && w.IsFirst() {
+		return ctx.Err() // something may have been given back before
+	}
+	err := w.Sleep(ctx, wait)
+	if err != nil {
+		*r = Result{}
+	}
+	return err
+}
+
+// awaited returns the line of the log that a denied request waits for, and for how long: of those that have denied it
+// the one with the longest wait. Logs of permits have none, since it is unknown when a request ends.
+func (r *Result) awaited() (line lineID, wait time.Duration, permit bool) {
+	takes, answers := r.asked()
+	longest := -1
+	for i := range takes {
+		if a := &answers[i]; a.Known && !a.Allowed && (longest < 0 || a.Retry > answers[longest].Retry) {
+			longest = i
+		}
+	}
+	if longest < 0 { // a ban or an override has denied
+		id := r.Identity()
+		return lineID{r.engine.owner.key.Namespace, id.Clone(), "refused"}, r.Retry, false
+	}
+	t := &takes[longest]
+	if t.Limit.Permits {
+		return lineOf(&t.Key, t.Limit), 0, true
+	}
+	return lineOf(&t.Key, t.Limit), answers[longest].Retry, false
+}
+
+// tooLong returns an error if ctx ends within the wait.
+func tooLong(ctx context.Context, wait time.Duration) error {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
+		return fmt.Errorf("sash: the wait would be %v, but the context ends earlier: %w",
+			wait.Round(time.Microsecond), context.DeadlineExceeded)
+	}
+	return nil
+}

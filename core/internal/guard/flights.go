@@ -1,0 +1,119 @@
+package guard
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// flights are the takes of which a call is under way: a settlement, or a call that its caller has left. Meanwhile no
+// settlement of them is sent, because it could overtake the call. It is owed when the call has ended.
+type flights struct {
+	mu    sync.Mutex
+	calls map[flightKey]*flight
+}
+
+type flightKey struct {
+	id  uint64
+	log logKey
+}
+
+type flight struct {
+	calls int
+	owed  *owed // or nil
+}
+
+func flightOf(id uint64, k *store.Key, l *store.Limit) flightKey {
+	return flightKey{id, logKeyOf(k, l)}
+}
+
+// depart notes that a call is under way.
+func (f *flights) depart(key flightKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.calls == nil {
+		f.calls = make(map[flightKey]*flight)
+	}
+	if f.calls[key] == nil {
+		f.calls[key] = new(flight)
+	}
+	f.calls[key].calls++
+}
+
+// land notes that a call has ended. It returns what is owed, if it was the last one.
+func (f *flights) land(key flightKey) *owed {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	one := f.calls[key]
+	if one.calls--; one.calls > 0 {
+		return nil
+	}
+	delete(f.calls, key)
+	return one.owed
+}
+
+// owe notes what is owed of a take when its calls have ended. It reports whether there are any.
+func (f *flights) owe(key flightKey, o owed) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	one := f.calls[key]
+	switch {
+	case one == nil:
+		return false
+	case one.owed == nil:
+		one.owed = &o
+	case one.owed.cost > 0: // what was undone stays undone
+		one.owed.cost = o.cost
+	}
+	return true
+}
+
+// isOwed reports whether something is owed of a take of which a call is under way.
+func (f *flights) isOwed(key flightKey) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	one := f.calls[key]
+	return one != nil && one.owed != nil
+}
+
+// fly notes that a call about takes is under way, if err is that of a caller that has left it. The caller calls land
+// when it has noted what it owes.
+func (g *Guard) fly(err error, takes []store.Take) (land func()) {
+	var left *store.LeftError
+	if !errors.As(err, &left) {
+		return func() {}
+	}
+	kept := slices.Clone(takes)
+	for i := range kept {
+		kept[i].Key = cloneKey(&kept[i].Key)
+	}
+	g.depart(kept)
+	return func() {
+		left.Call.Then(func(recorded bool, err error) { g.landed(kept, recorded || err != nil) })
+	}
+}
+
+// depart notes that a call about takes is under way.
+func (g *Guard) depart(takes []store.Take) {
+	for i := range takes {
+		t := &takes[i]
+		g.record.flights.depart(flightOf(t.ID, &t.Key, t.Limit))
+	}
+}
+
+// landed notes that a call about takes has ended, and has those settled of which something is owed. Of a vain one that
+// was not recorded nothing is.
+func (g *Guard) landed(takes []store.Take, recorded bool) {
+	for i := range takes {
+		t := &takes[i]
+		o := g.record.flights.land(flightOf(t.ID, &t.Key, t.Limit))
+		if o == nil || o.vain && !recorded {
+			continue
+		}
+		if b := g.record.add(t.ID, &t.Key, t.Limit, *o); b != nil {
+			g.startReplay(b) //nolint:errcheck // it is done later
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/permits"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// call makes a call to the store about a log, within the time of a decision.
+func (g *Guard) call(
+	ctx context.Context, k *store.Key, l *store.Limit, op event.Operation, f func(context.Context) error,
+) error {
+	if g.isOpen() {
+		return g.lastError.Load()
+	}
+	ctx, cancel := g.Within(ctx)
+	defer cancel()
+	begun := g.breaker.now()
+	err := g.store.call(ctx, op, f)
+	g.report(begun, err)
+	return g.noteError(err, k, l)
+}
+
+// noteError returns err as an error of package store. If the store has not answered, it keeps the error for calls that
+// will not be made.
+func (g *Guard) noteError(err error, k *store.Key, l *store.Limit) error {
+	if err == nil || err == error(g.lastError.Load()) { //nolint:errorlint // it is returned as it is
+		return err
+	}
+	err = store.Error(err)
+	var failed *store.StoreError
+	if !store.IsOutage(err) || !errors.As(err, &failed) {
+		return err
+	}
+	last := *failed
+	last.Err = fmt.Errorf("not asked, after an earlier error: %w", failed.Err)
+	g.lastError.Store(&last)
+	g.lastFailed.Store(&store.Take{Key: cloneKey(k), Limit: l, Cost: 1, ID: newID(), Mode: store.ModePeek})
+	g.log.failed(failed, k, g.breaker.failing.Load)
+	return err
+}
+
+// Settle changes the cost of a take. Degraded reports whether [Guard.Take] has returned event.Local for it. What a call
+// that is under way, or a replay, would undo is done afterwards.
+func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) error {
+	defer g.denials.Forget(&s.Key, s.Limit)
+	if degraded {
+		if g.config.Failure != Local {
+			return nil
+		}
+		if g.record.Settle(&s); s.Limit.Algorithm != store.SlidingLog {
+			return nil
+		}
+	}
+	return g.settle(ctx, &s, degraded)
+}
+
+// settle settles a take in the store, one settlement of it at a time.
+func (g *Guard) settle(ctx context.Context, s *store.Settlement, degraded bool) error {
+	if g.store.settler == nil {
+		return g.store.lacks("Settle", "change what was recorded", "store.Settler")
+	}
+	if g.record.settle(s, degraded) {
+		return nil
+	}
+	one := []store.Take{{Key: s.Key, Limit: s.Limit, ID: s.ID}}
+	g.depart(one)
+	defer g.landed(one, true)
+	err := g.call(ctx, &s.Key, s.Limit, event.Settle, func(ctx context.Context) error {
+		return g.store.settler.Settle(ctx, *s)
+	})
+	g.fly(err, one)()
+	return err
+}
+
+// GiveBack is Settle to 0, which is done later if the store does not answer.
+func (g *Guard) GiveBack(ctx context.Context, s store.Settlement, degraded bool) error {
+	s.Cost = 0
+	err := g.Settle(ctx, s, degraded)
+	if err != nil && s.Limit.Algorithm == store.SlidingLog {
+		g.record.owe(&s, false)
+	}
+	return err
+}
+
+// Add records a take in a log that its request has not asked, as if that had been done age ago, or changes its cost.
+// During an outage it is recorded here.
+func (g *Guard) Add(ctx context.Context, t *store.Take, age time.Duration) error {
+	return g.add(ctx, &store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost, Cost: t.Cost, Age: age})
+}
+
+// add changes the cost of a take that was 0 at first. If s.Was is 0, the store does not have it.
+func (g *Guard) add(ctx context.Context, s *store.Settlement) error {
+	defer g.denials.Forget(&s.Key, s.Limit)
+	if g.store.merger == nil {
+		return g.store.lacks("Merge", "add units later", "store.Merger")
+	}
+	m := store.MergeRequest{Key: s.Key, Limit: s.Limit, Entries: []store.Entry{{ID: s.ID, Cost: s.Cost, Age: s.Age}}}
+	var err error
+	if g.record.Settle(s); s.Was > 0 {
+		err = g.settle(ctx, s, true)
+	}
+	if s.Cost == 0 {
+		return err
+	}
+	if err == nil && g.record.behind(&s.Key, s.Limit) == nil {
+		err = g.call(ctx, &s.Key, s.Limit, event.Merge, func(ctx context.Context) error {
+			return g.store.merger.Merge(ctx, m)
+		})
+		if !store.IsOutage(err) {
+			return err
+		}
+	}
+	if g.config.Failure != Local {
+		return err
+	}
+	g.record.Merge(&m)
+	if s.Was > 0 {
+		g.record.owe(s, false)
+	}
+	g.record.decided(&s.Key, s.Limit, s.Cost, g.record.now()-s.Age)
+	return nil
+}
+
+// Reset forgets the logs that limits have of a key. With leases it leaves what may be in the hands of other processes.
+func (g *Guard) Reset(ctx context.Context, key store.Key, limits []*store.Limit) error {
+	if len(limits) == 0 {
+		return nil
+	}
+	ctx, cancel := g.Within(ctx)
+	defer cancel()
+	g.endLeases(ctx, g.leases.of(&key))
+	defer func() {
+		for _, l := range limits {
+			g.denials.Forget(&key, l)
+		}
+	}()
+	for _, r := range g.record.reset(&key, limits) {
+		await(ctx, r.done) // otherwise the replay could add entries after the log was reset
+	}
+	return g.call(ctx, &key, limits[0], event.Reset, func(ctx context.Context) error {
+		return g.store.Reset(ctx, key, limits, g.config.Lease)
+	})
+}
+
+// Log returns the entries of a log, as [store.Lister] does. The store must be one.
+func (g *Guard) Log(ctx context.Context, key store.Key, l *store.Limit) (entries []store.Entry, err error) {
+	err = g.call(ctx, &key, l, event.Log, func(ctx context.Context) (err error) {
+		entries, err = g.store.lister.Log(ctx, key, l)
+		return err
+	})
+	return entries, err
+}
+
+// askOverrider calls the store about overrides. Its errors are no failures of the store: it may answer takes and not be
+// permitted to keep overrides.
+func (g *Guard) askOverrider(ctx context.Context, op event.Operation, f func(context.Context) error) error {
+	if g.isOpen() {
+		return g.lastError.Load()
+	}
+	ctx, cancel := g.Within(ctx)
+	defer cancel()
+	return store.Error(g.store.call(ctx, op, f))
+}
+
+// Overrides returns the overrides of a policy, as [store.Overrider] does.
+func (g *Guard) Overrides(
+	ctx context.Context, policy, known string,
+) (version string, all []store.Override, err error) {
+	err = g.askOverrider(ctx, event.Overrides, func(ctx context.Context) (err error) {
+		version, all, err = g.store.overrider.Overrides(ctx, policy, known)
+		return err
+	})
+	return version, all, err
+}
+
+// SetOverride keeps an override of a policy, as [store.Overrider] does.
+func (g *Guard) SetOverride(ctx context.Context, policy string, o store.Override) error {
+	return g.askOverrider(ctx, event.SetOverride, func(ctx context.Context) error {
+		return g.store.overrider.SetOverride(ctx, policy, o)
+	})
+}
+
+// permitLogs are the logs of a guard's permits: those of the store, and with Local those of this process, which count
+// what it holds in case of an outage.
+type permitLogs struct{ *Guard }
+
+func (g permitLogs) Renew(ctx context.Context, r *store.Renewal) error {
+	if g.config.Failure == Local {
+		g.record.Renew(r)
+	}
+	return g.call(ctx, &r.Key, r.Limit, event.Renew, func(ctx context.Context) error {
+		return g.store.renewer.Renew(ctx, *r)
+	})
+}
+
+// Release gives a permit back. If the store does not answer, a replay does so later, or else the lease ends the permit.
+func (g permitLogs) Release(ctx context.Context, p *permits.Permit) error {
+	s := store.Settlement{Key: p.Key, Limit: p.Limit, ID: p.ID, Was: 1, Age: p.Age()}
+	if g.config.Failure == Local {
+		g.record.Settle(&s)
+	}
+	if p.Degraded && !p.Renewed && !g.record.mayHave(s.Age) {
+		return nil
+	}
+	err := g.settle(ctx, &s, false)
+	if err != nil {
+		g.record.owe(&s, false)
+	}
+	if p.Degraded {
+		return nil
+	}
+	return err
+}

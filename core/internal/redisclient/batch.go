@@ -1,0 +1,392 @@
+package redisclient
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Questions of one plan that arrive while others are in flight go to the server together. Those of one key leave in the
+// order of their arrival, and keys take turns, so that a flood of one key delays no other key. A goroutine sends the
+// batch. Callers wait for their answers, or for the ends of their contexts; if they leave, the call goes on.
+const (
+	fewBatches  = 2                    // in flight, before questions wait
+	mostBatches = 16                   // the same, if none was sent for a longWait: then replies take long
+	longWait    = 5 * time.Millisecond //
+	mostKeys    = 128                  // of a batch, so that its script keeps the server busy for a millisecond or two
+	mostIDs     = 1024                 // of a batch
+	mostCalls   = 64                   // to one server, with those that callers have left
+
+	yields     = 3                      // of a caller that is about to leave, so that others may read its answer
+	yield      = 3 * time.Millisecond   // each of them
+	keepSender = 100 * time.Millisecond // a goroutine that sends batches, since a new one begins with too small a stack
+)
+
+// Plan is what questions have in common that may go to the server together. It belongs to one Conn, and is not changed
+// once it is used.
+type Plan struct {
+	Script *Script
+	Tail   []any // the last arguments of the script
+
+	// Group is how many questions of equal keys, and arguments that are equal behind their ids, may become one: its
+	// argument has the ids in a row and then the rest. 0 is 1.
+	Group int
+
+	// Cut returns how many numbers at the beginning of a reply are about one question that stands for so many. A plan
+	// of one question needs none.
+	Cut func(reply []int64, standsFor int) int
+
+	// Recorded reports whether a question of a caller that has left was recorded, by its Reply. If it is nil, it was.
+	Recorded func(q *Question) bool
+
+	// Ping says that questions are asked only to find out whether servers answer. Two batches are in flight at most,
+	// and have places of their own, whatever becomes of other calls. A call ends when its last caller leaves.
+	Ping bool
+
+	// Since says that the last number of a reply is the present instant of the server, and belongs to no question. The
+	// last argument of a command is then the instant of the server's latest reply: no question of the command was
+	// executed before that. It is 0 if that is not known.
+	Since bool
+
+	texts  bool     // are what the script replies with
+	queues sync.Map // a *queue for each *server
+}
+
+// Question is what one caller asks a script.
+type Question struct {
+	Keys     []string
+	Argument string // of the script: an id of 8 bytes, and the rest; or empty, if the script has no argument for it
+
+	Reply     []int64 // to all questions that have become one
+	StandsFor int     // how many these were
+	Place     int     // of this one among them, from 0 on
+
+	key   string          // all keys
+	since *atomic.Int64   // of the queue, or nil if it is of several servers
+	ctx   context.Context //nolint:containedctx // the caller's, whose values the call has
+	owner atomic.Uint32   // waiting, sent, answered or left
+	in    *call           // once it was sent
+	next  *Question       // of the same key in the queue; once they were sent, of those that have become one
+	last  *Question       // of the same key in the queue, if this is the first one
+
+	answered chan struct{} // receives a value when Reply and the following are set
+	texts    []string
+	err      error
+	call     store.Call // of a caller that has left
+}
+
+const idLength = 8
+
+// The states of Question.owner. The caller sets left, and the batcher the others.
+const (
+	waiting uint32 = iota
+	sent
+	answered
+	left
+)
+
+var questions = sync.Pool{New: func() any { return &Question{answered: make(chan struct{}, 1)} }}
+
+// NewQuestion returns a question for one [Conn.Do]. The text has its keys, which end at these bytes, and then its
+// argument, so that a question costs one allocation.
+func NewQuestion(text string, ends ...int) *Question {
+	q, _ := questions.Get().(*Question)
+	begin := 0
+	for _, end := range ends {
+		q.Keys = append(q.Keys, text[begin:end])
+		begin = end
+	}
+	q.key, q.Argument = text[:begin], text[begin:]
+	return q
+}
+
+// Free says that the caller does not use the question any more.
+func (q *Question) Free() {
+	if q.owner.CompareAndSwap(answered, waiting) { // or else the batcher may still use it
+		q.Keys, q.Reply, q.since, q.ctx, q.in = q.Keys[:0], nil, nil, nil, nil
+		q.next, q.last, q.texts, q.err = nil, nil, nil, nil
+		questions.Put(q)
+	}
+}
+
+// rest is what follows the id.
+func (q *Question) rest() string { return q.Argument[min(idLength, len(q.Argument)):] }
+
+// server is one server, or several that are not told apart.
+type server struct {
+	few, most int           // batches of a plan in flight
+	keys      int           // of a batch
+	places    chan struct{} // a semaphore of calls
+	abandoned atomic.Int32  // calls that nobody waits for
+}
+
+func newServer(few, most, keys int) *server {
+	return &server{few: few, most: most, keys: keys, places: make(chan struct{}, mostCalls)}
+}
+
+// queue has the questions of a plan to one server.
+type queue struct {
+	*Plan
+	conn   *Conn
+	server *server
+
+	mu       sync.Mutex
+	byKey    map[string]*Question // the first one of each key
+	turns    []*Question          // the same, in the order in which they leave
+	inFlight int                  // batches that somebody waits for
+	starting bool                 // one of them is not filled yet
+	sentAt   time.Time            // when the latest batch was
+	timed    bool                 // a timer will start the next one
+
+	since atomic.Int64 // the instant of the latest reply
+}
+
+// call is a batch on its way to a server.
+type call struct {
+	*queue
+	firsts []*Question // of those that have become one
+	keys   int
+	begun  time.Time
+	cancel context.CancelFunc
+
+	// The queue's lock guards these.
+	waiting   int  // callers
+	abandoned bool // all have left before it has ended
+	ended     bool
+}
+
+// Do asks a question. It returns when that is answered, or when the context ends: then the error is a
+// [store.LeftError], and the question goes on.
+func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
+	s := c.pings
+	if !p.Ping {
+		s = c.serverOf(ctx, q.key)
+	}
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return c.Failed(err)
+	}
+	if int(s.abandoned.Load()) == cap(s.places) {
+		return c.Failed(c.dial.reason(errAbandoned))
+	}
+	q.ctx = ctx
+	b := p.queueOf(c, s)
+	if c.one || s != c.all {
+		q.since = &b.since
+	}
+	b.mu.Lock()
+	b.add(q)
+	b.start()
+	b.mu.Unlock()
+	if q.waits(ctx) {
+		return q.err
+	}
+	switch {
+	case q.owner.CompareAndSwap(waiting, left): // it is not sent any more
+		q.call.End(false, nil)
+	case q.owner.CompareAndSwap(sent, left):
+		q.in.leave()
+	default:
+		<-q.answered
+		return q.err
+	}
+	return &store.LeftError{Err: c.Failed(c.dial.reason(ctx.Err())), Call: &q.call}
+}
+
+// waits waits for the answer, or for the end of the context. It reports whether there is an answer.
+func (q *Question) waits(ctx context.Context) bool {
+	select {
+	case <-q.answered:
+		return true
+	case <-ctx.Done():
+	}
+	// In a process without CPU time the answer may have arrived, and whoever reads it waits for its turn.
+	for n := 0; n < yields && errors.Is(ctx.Err(), context.DeadlineExceeded); n++ {
+		select {
+		case <-q.answered:
+			return true
+		case <-time.After(yield):
+			runtime.Gosched()
+		}
+	}
+	return false
+}
+
+// queueOf returns the plan's queue to a server.
+func (p *Plan) queueOf(c *Conn, s *server) *queue {
+	found, ok := p.queues.Load(s)
+	if !ok {
+		found, _ = p.queues.LoadOrStore(s, &queue{Plan: p, conn: c, server: s, byKey: make(map[string]*Question)})
+	}
+	b, _ := found.(*queue)
+	return b
+}
+
+// add puts a question behind those of its key.
+func (b *queue) add(q *Question) {
+	if first := b.byKey[q.key]; first != nil {
+		first.last.next, first.last = q, q
+	} else {
+		b.addFirst(q, q)
+	}
+}
+
+func (b *queue) addFirst(q, last *Question) {
+	q.last = last
+	b.byKey[q.key] = q
+	b.turns = append(b.turns, q)
+}
+
+// start has the next batch sent if it may be, or later if questions wait.
+func (b *queue) start() {
+	if b.maySend() {
+		select {
+		case b.conn.senders <- b:
+		default:
+			go b.conn.send(b)
+		}
+	} else if len(b.turns) > 0 && !b.starting && !b.timed {
+		b.timed = true
+		time.AfterFunc(longWait, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.timed = false
+			b.start()
+		})
+	}
+}
+
+// maySend reports whether another batch may be sent. Then the caller has it sent.
+func (b *queue) maySend() bool {
+	if len(b.turns) == 0 || b.starting || b.inFlight >= b.server.most ||
+		b.inFlight >= b.server.few && time.Since(b.sentAt) < longWait {
+		return false
+	}
+	b.inFlight++
+	b.starting = true
+	return true
+}
+
+// send sends the batches of a queue, and then those of others.
+func (c *Conn) send(b *queue) {
+	for t := time.NewTimer(keepSender); ; t.Reset(keepSender) {
+		b.run()
+		select {
+		case b = <-c.senders:
+		case <-t.C:
+			return
+		}
+	}
+}
+
+// run sends one batch after another while there may be more of them.
+func (b *queue) run() {
+	for again := true; again; {
+		b.server.places <- struct{}{}
+		call, ctx := b.next()
+		if len(call.firsts) > 0 {
+			b.conn.ask(ctx, b.Plan, call.firsts)
+		}
+		call.cancel()
+		<-b.server.places
+		again = call.end()
+	}
+}
+
+// next removes the questions of the next batch from the queue. The context of the call has the values of a caller, but
+// does not end with it: a reply is worth having even if nobody waits, and go-redis has timeouts of its own.
+func (b *queue) next() (*call, context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sentAt = time.Now()
+	c, n, ctx := &call{queue: b, begun: b.sentAt}, 0, context.Background()
+	for ; n < len(b.turns) && c.keys < b.server.keys && c.waiting < mostIDs; n++ {
+		first := b.turns[n]
+		rest := c.add(first)
+		if delete(b.byKey, first.key); rest != nil {
+			b.addFirst(rest, first.last)
+		}
+	}
+	b.turns = slices.Delete(b.turns, 0, n)
+	if len(c.firsts) > 0 {
+		ctx = context.WithoutCancel(c.firsts[0].ctx)
+	}
+	ctx, c.cancel = context.WithCancel(ctx)
+	b.starting = false
+	b.start()
+	return c, ctx
+}
+
+// add moves questions of one key to the call that become one. It returns those that stay.
+func (c *call) add(q *Question) (rest *Question) {
+	var first, last *Question
+	for ; q != nil; q = rest {
+		if first != nil && (first.StandsFor >= c.Group || c.waiting >= mostIDs || first.rest() != q.rest()) {
+			return q
+		}
+		rest, q.next, q.in = q.next, nil, c
+		if !q.owner.CompareAndSwap(waiting, sent) {
+			continue // its caller has left
+		}
+		if first == nil {
+			first, q.StandsFor = q, 0
+			c.firsts = append(c.firsts, q)
+			c.keys += len(q.Keys)
+		} else {
+			last.next = q
+		}
+		last, q.Place = q, first.StandsFor
+		first.StandsFor++
+		c.waiting++
+	}
+	return nil
+}
+
+// leave says that a caller has left. If it was the last one, the call ends after eight timeouts, or a second if that is
+// longer, so that it does not keep its place forever.
+func (c *call) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting--; c.waiting > 0 || c.ended {
+		return
+	}
+	if c.Ping {
+		c.cancel()
+	} else {
+		time.AfterFunc(max(7*time.Since(c.begun), time.Second), c.cancel)
+	}
+	c.abandoned = true
+	c.server.abandoned.Add(1)
+	c.inFlight--
+	c.start()
+}
+
+// end gives the callers their answers. It reports whether another batch may be sent.
+func (c *call) end() (again bool) {
+	for _, first := range c.firsts {
+		reply, texts, n, err := first.Reply, first.texts, first.StandsFor, first.err
+		for q, next := first, first; q != nil; q = next {
+			next = q.next // the caller may free q
+			q.Reply, q.texts, q.StandsFor, q.err = reply, texts, n, err
+			if q.owner.CompareAndSwap(sent, answered) {
+				q.answered <- struct{}{}
+			} else {
+				q.call.End(err == nil && (c.Recorded == nil || c.Recorded(q)), err)
+			}
+		}
+	}
+	runtime.Gosched() // so that callers who have another question join the next batch
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended = true; c.abandoned {
+		c.server.abandoned.Add(-1)
+	} else {
+		c.inFlight--
+	}
+	return c.maySend()
+}

@@ -1,0 +1,173 @@
+// Package redisclient is what the stores in Redis have in common: how questions of several callers go to a server
+// together (batch.go, call.go), what its errors mean (errors.go), how it is checked (check.go), and overrides.
+//
+// A caller waits for its answer, or for the end of its context. A goroutine makes the call, with the timeouts that the
+// go-redis client has.
+package redisclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Client is the part of a go-redis client that stores need.
+type Client interface {
+	Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd
+	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd
+}
+
+// Package is a package of stores.
+type Package struct {
+	Name     string   // for errors
+	Commands []string // that its scripts call, in capital letters
+}
+
+// Options are those that the stores of all packages have.
+type Options struct {
+	Prefix    string // of every key
+	OneServer bool   // all keys of the client are on one server
+}
+
+// Conn asks the servers of a client.
+type Conn struct {
+	client Client
+	of     *Package
+	prefix string
+	faults []error // of the options
+
+	known  processor // the client, if its type is known, or nil
+	one    bool      // one script may use all keys
+	member bool      // it is one server of a cluster or Ring
+	dial   *dial     // or nil
+
+	node     func(ctx context.Context, key string) (*redis.Client, error) // finds the server that has a key; or nil
+	servers  Recent[*redis.Client, *server]
+	all      *server     // all of them, where they are not told apart
+	pings    *server     // the same, for pings
+	answered atomic.Bool // whether there was an answer
+	senders  chan *queue // what goroutines that have sent a batch receive from
+}
+
+// processor is what go-redis clients have of which the type is known.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+}
+
+// New returns a Conn. Validate reports what is wrong with its options.
+func New(of *Package, client Client, o Options) *Conn {
+	c := newConn(of, client, o.Prefix)
+	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+	if o.Prefix == "" || len(o.Prefix) > 16 || strings.Trim(o.Prefix, allowed) != "" {
+		c.fault("WithPrefix", strconv.Quote(o.Prefix), "the prefix is not valid",
+			"use 1 to 16 lower-case letters, digits, '.', '_' or '-'")
+	}
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		c.fault("New", "nil", "the client is nil",
+			`pass a go-redis client, such as redis.NewClient(&redis.Options{Addr: "localhost:6379"})`)
+		return c
+	}
+	// Of any other type only the methods of Client are called: it may embed a go-redis client to change these.
+	switch client := client.(type) {
+	case *redis.Client:
+		c.known, c.one, c.dial = client, true, watch(client, client.AddHook)
+	case *redis.ClusterClient:
+		c.known, c.dial = client, watch(client, func(hook redis.Hook) {
+			client.OnNewNode(func(node *redis.Client) { node.AddHook(hook) })
+		})
+		c.node = client.MasterForKey
+	case *redis.Ring:
+		c.known, c.dial = client, watch(client, func(hook redis.Hook) { watchShards(client, hook) })
+		if tells, ok := any(client).(interface { // which versions of go-redis after 9.7 have
+			GetShardClientForKey(key string) (*redis.Client, error)
+		}); ok {
+			c.node = func(_ context.Context, key string) (*redis.Client, error) { return tells.GetShardClientForKey(key) }
+		}
+	default:
+		c.one = o.OneServer
+	}
+	if o.OneServer && !c.one {
+		c.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers", "leave the option out")
+	}
+	if !c.one && c.node == nil { // any of the servers could hold up a batch
+		c.all = newServer(mostCalls, mostCalls, 1)
+	}
+	return c
+}
+
+func newConn(of *Package, client Client, prefix string) *Conn {
+	return &Conn{
+		client: client, of: of, prefix: prefix, senders: make(chan *queue),
+		all:   newServer(fewBatches, mostBatches, mostKeys),
+		pings: newServer(fewBatches, fewBatches, mostKeys),
+	}
+}
+
+func (c *Conn) fault(option, value, problem, remedy string) {
+	c.faults = append(c.faults, &store.ConfigError{
+		Option: c.of.Name + "." + option, Value: value, Problem: problem, Remedy: remedy,
+	})
+}
+
+// Validate returns the faults of the options.
+func (c *Conn) Validate() error { return errors.Join(c.faults...) }
+
+// Prefix is what every key begins with, before a colon.
+func (c *Conn) Prefix() string { return c.prefix }
+
+// OneServer reports whether one script may use several keys, whichever they are.
+func (c *Conn) OneServer() bool { return c.one }
+
+// serverOf returns the server that has a key.
+func (c *Conn) serverOf(ctx context.Context, key string) *server {
+	// Before a cluster has answered once, its client would ask it for the slots first.
+	if c.node == nil || !c.answered.Load() {
+		return c.all
+	}
+	node, err := c.node(ctx, key)
+	if err != nil {
+		return c.all // the call itself will fail and tell the reason
+	}
+	return c.servers.Get(node, func() *server { return newServer(fewBatches, mostBatches, mostKeys) })
+}
+
+// Run runs a script once, by itself.
+func (c *Conn) Run(ctx context.Context, s *Script, keys []string, args ...any) ([]int64, error) {
+	q, err := c.runOnce(ctx, &Plan{Script: s, Tail: args}, keys)
+	return q.Reply, err
+}
+
+func (c *Conn) runOnce(ctx context.Context, p *Plan, keys []string) (*Question, error) {
+	q := &Question{Keys: keys, key: keys[0], answered: make(chan struct{}, 1)}
+	if err := c.Do(ctx, p, q); err != nil {
+		return new(Question), err // the batcher may still use the other one
+	}
+	return q, nil
+}
+
+// warned has the types of clients that were logged.
+var warned sync.Map
+
+// WarnOfUnknownClient logs that the client is of a type that is not known, once for each type.
+func (c *Conn) WarnOfUnknownClient() {
+	if c.client == nil || c.one || c.known != nil {
+		return
+	}
+	if _, before := warned.LoadOrStore(reflect.TypeOf(c.client), true); !before {
+		slog.Warn("sash: this type of Redis client is unknown, so its keys are assumed to be on several servers",
+			slog.String("type", fmt.Sprintf("%T", c.client)),
+			slog.String("remedy", fmt.Sprintf("pass %s.New the go-redis client itself, or %[1]s.WithOneServer() if "+
+				"there is one server", c.of.Name)))
+	}
+}

@@ -1,0 +1,115 @@
+// Package storedkey keeps keys of logs in memory: short, and without the request that they were read from.
+package storedkey
+
+import (
+	"crypto/sha256"
+	"hash/maphash"
+	"strings"
+	"sync/atomic"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Key is a [store.Key] that is kept. Addresses and short texts lie within it, since each pointer that is followed may
+// be a miss of the cache.
+type Key struct {
+	class *class
+	long  *string // a text that is not within
+	form  form
+	size  uint8 // of a text that lies within; of an address, how many bits count
+	bytes [22]byte
+}
+
+// class is what most keys of a namespace have in common.
+type class struct {
+	namespace   *store.Namespace
+	kind, scope string
+}
+
+// Classes remembers what keys have in common, so that they need not keep it each. The zero value is ready for use.
+type Classes [64]atomic.Pointer[class]
+
+var seed = maphash.MakeSeed()
+
+func (c *Classes) of(k *store.Key) *class {
+	want := class{k.Namespace, k.Kind, k.Scope}
+	at := &c[maphash.Comparable(seed, want)%uint64(len(c))]
+	if known := at.Load(); known != nil && *known == want {
+		return known
+	}
+	kept := &class{k.Namespace, strings.Clone(k.Kind), strings.Clone(k.Scope)}
+	at.Store(kept)
+	return kept
+}
+
+type form uint8
+
+const (
+	short  form = iota // a text within bytes
+	long               // a text
+	hashed             // a text's SHA-256
+	ipv4
+	ipv6
+)
+
+// longest is how long texts may be that are kept as they are.
+const longest = 64
+
+// Stored returns a key for keeping.
+func (c *Classes) Stored(k *store.Key) Key {
+	s := Key{class: c.of(k)}
+	switch {
+	case k.Addr.IsValid():
+		if s.form = ipv6; k.Addr.Is4() {
+			s.form = ipv4
+		}
+		s.size = uint8(k.Bits)
+		a := k.Addr.As16()
+		copy(s.bytes[:], a[:])
+	case len(k.Text) <= len(s.bytes):
+		s.size = uint8(copy(s.bytes[:], k.Text))
+	case len(k.Text) <= longest:
+		text := strings.Clone(k.Text)
+		s.form, s.long = long, &text
+	default:
+		sum := sha256.Sum256([]byte(k.Text))
+		text := string(sum[:])
+		s.form, s.long = hashed, &text
+	}
+	return s
+}
+
+// Equal reports whether a stored key names the same log as k.
+func (s *Key) Equal(k *store.Key) bool {
+	if c := s.class; c.kind != k.Kind || c.scope != k.Scope || c.namespace != k.Namespace && !c.equal(k) {
+		return false
+	}
+	switch s.form {
+	case short:
+		return string(s.bytes[:s.size]) == k.Text && !k.Addr.IsValid()
+	case long:
+		return *s.long == k.Text
+	case hashed:
+		sum := sha256.Sum256([]byte(k.Text))
+		return len(k.Text) > longest && *s.long == string(sum[:])
+	case ipv4, ipv6:
+	}
+	return int(s.size) == k.Bits && k.Addr.IsValid() && k.Addr.Is4() == (s.form == ipv4) &&
+		k.Addr.As16() == [16]byte(s.bytes[:16])
+}
+
+// equal reports whether the namespace of k is of the same name.
+func (c *class) equal(k *store.Key) bool {
+	return (&store.Key{Namespace: c.namespace}).Equal(&store.Key{Namespace: k.Namespace})
+}
+
+// Kind returns the kind of the key.
+func (s *Key) Kind() string { return s.class.kind }
+
+// Bytes returns how many bytes of memory the key takes apart from the Key itself.
+func (s *Key) Bytes() int {
+	if s.long == nil {
+		return 0
+	}
+	return len(*s.long)
+}

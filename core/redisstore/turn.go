@@ -1,0 +1,147 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// If the keys of a request may be on several servers, they are asked one after the other: first those that have
+// counters last, since what others have recorded meanwhile is not given back there. As soon as one denies, what the
+// keys before it have recorded is given back, and the keys behind it are not asked.
+
+// part is the takes of one key.
+type part struct {
+	takes   []store.Take
+	answers []store.Answer
+	sent    time.Time
+}
+
+func (s *redisStore) takeInTurn(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	parts := partsOf(takes, answers)
+	switch takes[0].Mode {
+	case store.ModePeek, store.ModeRecord: // each for itself
+		return each(parts, func(p *part) error { return s.takeAtOnce(ctx, p.takes, p.answers) })
+	case store.ModeCharge, store.ModeChargeDenied, store.ModeAtMost:
+	}
+	granted := takes[0].Cost
+	for i, p := range parts {
+		p.sent = time.Now()
+		if takes[0].Mode == store.ModeAtMost {
+			for j := range p.takes {
+				granted = min(granted, p.takes[j].Cost)
+			}
+			p.takes = slices.Clone(p.takes)
+			for j := range p.takes {
+				p.takes[j].Cost = granted
+			}
+		}
+		if err := s.takeAtOnce(ctx, p.takes, p.answers); err != nil {
+			return s.unanswered(ctx, parts[:i], err)
+		}
+		for j := range p.answers {
+			if !p.answers[j].Allowed {
+				return s.giveBack(ctx, parts[:i], 0)
+			}
+		}
+		granted = p.answers[0].Granted
+	}
+	if takes[0].Mode == store.ModeAtMost {
+		return s.giveBack(ctx, parts, granted)
+	}
+	return nil
+}
+
+// partsOf returns the takes of each key. Those with counters are the last.
+func partsOf(takes []store.Take, answers []store.Answer) []*part {
+	var parts []*part
+	begin := 0
+	for i := range takes {
+		if i+1 == len(takes) || !takes[i].Key.Equal(&takes[i+1].Key) {
+			parts = append(parts, &part{takes: takes[begin : i+1], answers: answers[begin : i+1]})
+			begin = i + 1
+		}
+	}
+	counts := func(p *part) int {
+		if slices.ContainsFunc(p.takes, func(t store.Take) bool { return isCounter(t.Limit) }) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(parts, func(a, b *part) int { return cmp.Compare(counts(a), counts(b)) })
+	return parts
+}
+
+// each calls f with all parts at the same time.
+func each(parts []*part, f func(*part) error) error {
+	errs := make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, p := range parts {
+		all.Go(func() { errs[i] = f(p) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// unanswered returns the error of a request of which a part has no answer.
+func (s *redisStore) unanswered(ctx context.Context, before []*part, err error) error {
+	var left *store.LeftError
+	if !errors.As(err, &left) {
+		s.giveBack(ctx, before, 0) //nolint:errcheck // whoever gets the error settles the request
+		return err
+	}
+	all := new(store.Call)
+	left.Call.Then(func(recorded bool, err error) { all.End(recorded || len(before) > 0, err) })
+	return &store.LeftError{Err: left.Err, Call: all}
+}
+
+// giveBackTimeout is how long giving back takes at most. It goes on when the caller's context has ended.
+const giveBackTimeout = time.Second
+
+// giveBack settles what parts have recorded to so many units. It returns when this is done, or when the context ends.
+func (s *redisStore) giveBack(ctx context.Context, parts []*part, units int) error {
+	var settlements []store.Settlement
+	for _, p := range parts {
+		for i := range p.takes {
+			t, a := &p.takes[i], &p.answers[i]
+			was, _ := t.Limit.Counted(t.Cost, t.Mode)
+			if t.Mode == store.ModeAtMost && !t.Limit.Permits {
+				was = a.Granted
+			}
+			if a.Granted = min(a.Granted, units); was == units {
+				continue
+			}
+			key := t.Key
+			key.Identity = key.Clone() // it may be in memory that the caller uses again
+			settlements = append(settlements, store.Settlement{
+				Key: key, Limit: t.Limit, ID: t.ID, Was: was, Cost: units, Age: time.Since(p.sent), Period: a.Period,
+			})
+		}
+	}
+	if len(settlements) == 0 {
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() {
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+		defer cancel()
+		errs := make([]error, len(settlements))
+		var all sync.WaitGroup
+		for i := range settlements {
+			all.Go(func() { errs[i] = s.Settle(own, settlements[i]) })
+		}
+		all.Wait()
+		done <- errors.Join(errs...)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}

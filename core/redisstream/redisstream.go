@@ -1,0 +1,208 @@
+// Package redisstream keeps logs in Redis Streams, which saves memory where a quota is large: package redisstore keeps
+// them in sorted sets, of which Redis makes a skiplist above 128 entries. A request asks one log, and each take costs
+// one unit.
+package redisstream
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/sashlimit/sash/core/internal/redisclient"
+	"github.com/sashlimit/sash/core/internal/redislog"
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Client is the part of a go-redis client that the store needs. *redis.Client, *redis.ClusterClient, *redis.Ring and
+// failover clients have it. Clients of other types may need [WithOneServer].
+type Client = redisclient.Client
+
+// Option changes a store.
+type Option func(*redisclient.Options)
+
+// WithPrefix sets the prefix of every key of the store, before a colon: 1 to 16 characters of [a-z0-9._-]. The default
+// is "sash". Stores of package redisstore may have the same prefix: their keys differ nevertheless.
+func WithPrefix(prefix string) Option {
+	return func(o *redisclient.Options) { o.Prefix = prefix }
+}
+
+// WithOneServer says that all keys of the client are on one server. It is for clients of types that are unknown to this
+// package, such as one that wraps a go-redis client to change its methods, or that of another driver. Takes on their
+// keys do not go to the server together otherwise. For a cluster or a Ring the option is an error.
+func WithOneServer() Option { return func(o *redisclient.Options) { o.OneServer = true } }
+
+// streamStore is a store of logs in streams. It has no methods for what these cannot do.
+type streamStore struct {
+	*redislog.Logs
+
+	plans redisclient.Recent[planKey, *redisclient.Plan]
+}
+
+//go:embed lua
+var files embed.FS
+
+var (
+	kind = redislog.NewKind(":s", files)
+	take = redislog.NewScript(files, "take")
+
+	of = redisclient.Package{Name: "redisstream", Commands: []string{
+		"PEXPIRE", "PTTL", "TIME", "UNLINK", "XADD", "XDEL", "XINFO", "XLEN", "XRANGE", "XREVRANGE", "XTRIM",
+	}}
+)
+
+// New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you
+// close it. New does no I/O, so a program starts without its Redis. A wrong option or client is an error of [core.New],
+// which asks the store to validate.
+//
+// [core.New]: https://pkg.go.dev/github.com/sashlimit/sash/core#New
+func New(client Client, opts ...Option) store.Store {
+	s := newStore(client, opts)
+	s.WarnOfUnknownClient()
+	return s
+}
+
+func newStore(client Client, opts []Option) *streamStore {
+	o := redisclient.Options{Prefix: "sash"}
+	for _, option := range opts {
+		if option != nil {
+			option(&o)
+		}
+	}
+	return &streamStore{Logs: redislog.New(kind, redisclient.New(&of, client, o))}
+}
+
+// Check reports whether a store of the same client and options can work on its server, as [redisstore.Check] does.
+//
+// [redisstore.Check]: https://pkg.go.dev/github.com/sashlimit/sash/core/redisstore#Check
+func Check(ctx context.Context, client Client, opts ...Option) error {
+	return newStore(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
+		s := &streamStore{Logs: redislog.New(kind, one)}
+		key, l := store.NewKey("check", strconv.Itoa(number)), &store.Limit{Log: "log", Quota: 9, Window: time.Minute}
+		takes := []store.Take{{Key: key, Limit: l, Cost: 1, ID: 1, Mode: store.ModeChargeDenied}}
+		if err := s.Take(ctx, takes, make([]store.Answer, 1)); err != nil {
+			return err
+		}
+		if err := s.Settle(ctx, store.Settlement{Key: key, Limit: l, ID: 1, Was: 1}); err != nil {
+			return err
+		}
+		return s.Reset(ctx, key, []*store.Limit{l}, 0)
+	})
+}
+
+// Validate implements [store.Store].
+func (s *streamStore) Validate(limits ...*store.Limit) error {
+	faults := []error{s.Conn.Validate(), store.OneLog(limits)}
+	for _, l := range limits {
+		if l.Permits {
+			faults = append(faults, &store.ConfigError{
+				Option: "InFlight", Problem: "permits cannot be renewed in a stream",
+				Remedy: "use a store of package redisstore for requests in flight",
+			})
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func checkCost(cost int) error {
+	if cost <= 1 {
+		return nil
+	}
+	return &store.ConfigError{
+		Option: "cost", Value: strconv.Itoa(cost), Problem: "each entry of a stream is one unit",
+		Remedy: "use package redisstore where requests cost more",
+	}
+}
+
+type planKey struct {
+	limit *store.Limit
+	mode  store.Mode
+}
+
+func newPlan(l *store.Limit, mode store.Mode) *redisclient.Plan {
+	quota, letter := l.Quota, "c"
+	switch mode {
+	case store.ModeCharge, store.ModeAtMost: // of one unit
+	case store.ModePeek:
+		letter = "p"
+	case store.ModeRecord:
+		letter = "r"
+	case store.ModeChargeDenied:
+		letter = "d"
+	}
+	if l.Unlimited && mode != store.ModePeek {
+		letter = "r"
+	} else if l.Unlimited {
+		quota = 1 << 53
+	}
+	p := &redisclient.Plan{
+		Script: take, Since: true, Cut: func([]int64, int) int { return numbers },
+		Tail: []any{quota, l.Window.Microseconds(), redislog.TTL(l), letter, l.Keeps(mode)},
+	}
+	if letter == "c" {
+		p.Group = 500
+	}
+	p.Recorded = func(q *redisclient.Question) bool { return int64(q.Place) < q.Reply[0] }
+	return p
+}
+
+const numbers = 4 // of a reply about one log
+
+// Take implements [store.Store].
+func (s *streamStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
+	if err := store.ValidateTakes(takes, answers); err != nil {
+		return err
+	}
+	t := &takes[0]
+	if len(takes) > 1 {
+		return s.Validate(t.Limit, takes[1].Limit)
+	}
+	if err := checkCost(t.Cost); err != nil {
+		return err
+	}
+	var space [256]byte
+	b := s.AppendKey(space[:0], &t.Key, t.Limit)
+	n := len(b)
+	q := redisclient.NewQuestion(string(redislog.AppendID(b, t.ID)), n)
+	defer q.Free()
+	plan := s.plans.Get(planKey{t.Limit, t.Mode}, func() *redisclient.Plan { return newPlan(t.Limit, t.Mode) })
+	if err := s.Do(ctx, plan, q); err != nil {
+		return err
+	}
+	admitted, used, place := q.Reply[0], q.Reply[1], int64(q.Place)
+	a := store.Answer{
+		Known: true, Allowed: place < admitted, Used: int(used + min(admitted, place)),
+		Reset: time.Duration(q.Reply[2]) * time.Microsecond,
+	}
+	if t.Mode == store.ModePeek {
+		a.Allowed = t.Limit.HasRoom(a.Used, 1)
+	}
+	if !a.Allowed {
+		a.Retry = time.Duration(q.Reply[3]) * time.Microsecond
+	} else if t.Mode == store.ModeAtMost {
+		a.Granted = 1
+	}
+	if answers[0] = a; a.Used < 0 || a.Reset < 0 || max(a.Reset, a.Retry) > t.Limit.Window+time.Second || a.Retry < 0 {
+		return s.Failed(redisclient.ProtocolError("numbers out of range in reply %v", q.Reply))
+	}
+	return nil
+}
+
+// Settle implements [store.Settler] for costs of 0 and 1. A take that is in the log costs 1 already.
+func (s *streamStore) Settle(ctx context.Context, t store.Settlement) error {
+	if err := checkCost(t.Cost); err != nil {
+		return err
+	}
+	return s.Logs.Settle(ctx, t)
+}
+
+// Merge implements [store.Merger] for entries of one unit.
+func (s *streamStore) Merge(ctx context.Context, m store.MergeRequest) error {
+	for i := range m.Entries {
+		if err := checkCost(m.Entries[i].Cost); err != nil {
+			return err
+		}
+	}
+	return s.Logs.Merge(ctx, m)
+}
