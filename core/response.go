@@ -62,7 +62,7 @@ func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 	if d.refused() { // no limit has denied
 		return
 	}
-	if d.limiter.draft {
+	if d.limiter.draft && d.result.Set.Header != "" { // an override may let all pass
 		d.setDraft(h)
 	}
 	if d.limiter.legacy {

@@ -257,8 +257,7 @@ func TestRefund(t *testing.T) {
 						asked = append(asked, status)
 						return r.Header.Get("Back") != "" && r.Context().Err() == nil
 					}))
-				limit := nethttp.From(l)
-				send := serve(t, limit(limit(c.handler)))
+				send := serve(t, nethttp.From(l)(c.handler))
 				for i, change := range []func(*http.Request){back, func(*http.Request) {}} {
 					asked = nil
 					r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -420,12 +419,12 @@ func TestRefundWrapsNoMoreThanItMust(t *testing.T) {
 	} {
 		w, layers := httptest.NewRecorder(), 0
 		limit := nethttp.New(core.PerMinute(9), core.ByIP(), c.opts...)
-		h := limit(limit(http.HandlerFunc(func(inner http.ResponseWriter, _ *http.Request) {
+		h := limit(http.HandlerFunc(func(inner http.ResponseWriter, _ *http.Request) {
 			for inner != http.ResponseWriter(w) {
 				inner = inner.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
 				layers++
 			}
-		})))
+		}))
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		if want := map[bool]int{true: 1}[c.wrapped]; layers != want {
 			t.Errorf("%s: %d layers around the writer, want %d", c.desc, layers, want)

@@ -3,7 +3,6 @@ package nethttp
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -172,9 +171,8 @@ func (t *Transport) wait(ctx context.Context, key string) (core.Decision, error)
 		if err != nil || t.paused(key) <= 0 {
 			return d, err
 		}
-		// A pause has begun meanwhile, and a unit counts from when it is used. Counters keep it, with a ConfigError.
-		err = d.Undo(context.WithoutCancel(ctx))
-		if err != nil && !errors.As(err, new(*core.ConfigError)) {
+		// A pause has begun meanwhile, and a unit counts from when it is used.
+		if err = d.Undo(context.WithoutCancel(ctx)); err != nil {
 			return core.Decision{}, err
 		}
 	}

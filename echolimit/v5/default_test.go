@@ -136,8 +136,7 @@ func TestPooledContexts(t *testing.T) {
 	e.Logger = slog.New(slog.DiscardHandler)
 	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{DisablePrintStack: true}), middleware.Gzip())
 	e.Use(echolimit.From(l))
-	g := e.Group("/group", echolimit.From(l))
-	g.GET("", func(c *echo.Context) error {
+	e.Group("/group").GET("", func(c *echo.Context) error {
 		d, ok := core.DecisionFrom(c.Request().Context())
 		if !ok {
 			wrong.Add(1)
@@ -152,7 +151,7 @@ func TestPooledContexts(t *testing.T) {
 			panic(errConflict)
 		}
 		return c.String(http.StatusOK, d.Policy)
-	}, echolimit.From(l))
+	})
 	server := httptest.NewServer(e)
 	defer server.Close()
 	client := server.Client()

@@ -292,12 +292,11 @@ func TestPooledContexts(t *testing.T) {
 		t.Fatal(err)
 	}
 	app := fiber.New()
-	limit := fiberlimit.From(l)
-	app.Use(recovery.New(), limit)
+	app.Use(recovery.New(), fiberlimit.From(l))
 	if m := around["compress"]; m != nil {
 		app.Use(m())
 	}
-	app.Group("/group", limit).Get("/", limit, func(c fiber.Ctx) error {
+	app.Group("/group").Get("/", func(c fiber.Ctx) error {
 		if _, ok := core.DecisionFrom(c.Context()); !ok {
 			wrong.Add(1)
 		}

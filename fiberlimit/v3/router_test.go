@@ -117,7 +117,7 @@ func TestAutomaticHEAD(t *testing.T) {
 		}))
 	app := fiber.New()
 	g := app.Group("/api")
-	g.Get("/users/:id", limit, limit, func(c fiber.Ctx) error { return c.Status(404).SendString("gone") })
+	g.Get("/users/:id", limit, func(c fiber.Ctx) error { return c.Status(404).SendString("gone") })
 	g.Group("/v2").Get("/users/:id", limit, served)
 	for i, c := range []struct {
 		method, path string
