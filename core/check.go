@@ -51,7 +51,7 @@ func (l *Limiter) check(r adapter.Request, d *Decision) (err error) {
 		return l.failed(r.Context(), began, &asked, d, err)
 	case passed == event.Listed || passed == event.Skipped:
 		d.limiter, d.Allowed = l, true
-		l.pass(r.Context(), began, passed, d)
+		l.pass(r.Context(), began, passed, &asked, d)
 		return nil
 	}
 	l.decide(d)

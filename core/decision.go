@@ -75,9 +75,11 @@ func (l *Limiter) decide(d *Decision) {
 
 // policyName returns the name of the policy, or of the rule that has denied; if none has, of the first that applies.
 func (d *Decision) policyName() string {
-	if d.result.Set != nil {
-		if rule := d.result.Rule(); rule != nil {
-			return rule.Policy
+	for _, r := range [...]*engine.Result{&d.result, d.result.Shadow} { // all rules that apply may be in shadow
+		if r != nil && r.Set != nil {
+			if rule := r.Rule(); rule != nil {
+				return rule.Policy
+			}
 		}
 	}
 	return d.limiter.policy()

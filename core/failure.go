@@ -43,7 +43,7 @@ func (f Failure) String() string {
 // After five failures in a row, only one request a second is sent to the store, so that the others are decided at once.
 // A [MemoryStore] always answers.
 func WithFailure(f Failure) Option {
-	g := given{name: "WithFailure", inRules: "failure in a rule"}
+	g := given{name: "WithFailure", inRules: "failure in the file"}
 	return g.optionIf(FailLocal <= f && f <= FailClosed, strconv.Itoa(int(f)), "there is no such value",
 		"choose FailLocal, FailOpen or FailClosed", func(c *config) {
 			c.guard.Failure, c.guard.Label = guardFailure[f], f.String()

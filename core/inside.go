@@ -74,9 +74,6 @@ func (l inside) Preview(
 	return d, failed, nil
 }
 
-// Shadow returns what the rules in shadow would have decided, or nil.
-func (l inside) Shadow(d *Decision) *Decision { return d.shadow() }
-
 // Exempt reports whether a list or WithSkip of the limiter passes a request before any rule is asked. If a deny list
 // names the client, the error is ErrForbidden.
 func (l inside) Exempt(r adapter.Request) (passes bool, err error) {
@@ -202,16 +199,9 @@ func (l inside) overrideNamed(call, name, text string) (named *engine.OverrideKe
 		id, err = named.Spec.IdentityOf(call, text, &l.gate.Prefixes)
 		return named, id, err
 	}
-	known := policy == l.policy()
-	if l.gate.Rules != nil {
-		known = slices.ContainsFunc(l.rules(), func(r *engine.Rule) bool { return r.Policy == policy })
-	}
-	problem, remedy := "no rule has this name", "use the name of a rule in force"
-	switch {
-	case names != nil:
+	problem, remedy := "no limits of this name deny", "use the name of a policy or a rule that is not in shadow"
+	if names != nil {
 		problem, remedy = "it does not name one kind of key", "use one of "+strings.Join(names, ", ")
-	case known:
-		problem, remedy = "it has no limits that deny", "override keys of limits that are not in shadow"
 	}
 	return nil, id, configError(call, name, problem, remedy)
 }

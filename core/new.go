@@ -38,6 +38,8 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c.faults = append(c.faults, key.Fault)
 	if given.Rules != nil {
 		c.refuseInRules()
+		c.guard.Failure = given.Failure
+		c.guard.Label = Failure(slices.Index(guardFailure[:], given.Failure)).String()
 	}
 	named := c.name != ""
 	c.name = cmp.Or(c.name, given.Name)
@@ -171,6 +173,7 @@ func (c *config) rereads(l *Limiter, own *keys.Spec) bool {
 			}
 		}
 	}
+	l.keeps = l.keeps || l.gate.Rules != nil // its keys may do so
 	for _, k := range all {
 		l.keeps = l.keeps || k != nil && k.Keeps()
 	}

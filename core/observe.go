@@ -69,6 +69,7 @@ func (l *Limiter) report(ctx context.Context, began time.Duration, asked *gate.A
 	}
 	e := l.event(outcome, began, asked, d.result.Err)
 	e.Policy, e.Source, e.Decision, e.Shadow = d.Policy, d.result.Source, *d, d.shadow()
+	e.refusedInShadow(asked)
 	if asked.Borrowed {
 		e.Decision.result.Keep() // the event may outlive the request
 	}
@@ -79,13 +80,25 @@ func (l *Limiter) report(ctx context.Context, began time.Duration, asked *gate.A
 }
 
 // pass reports a request that passes uncounted to the observers.
-func (l *Limiter) pass(ctx context.Context, began time.Duration, outcome event.Outcome, d *Decision) {
+func (l *Limiter) pass(
+	ctx context.Context, began time.Duration, outcome event.Outcome, asked *gate.Asked, d *Decision,
+) {
 	if l.observers == nil {
 		return
 	}
 	e := l.event(outcome, began, &gate.Asked{Mode: store.ModePeek}, nil)
 	e.Decision = *d
+	if e.refusedInShadow(asked); e.Shadow != nil {
+		e.Policy = e.Shadow.Policy
+	}
 	l.observe(ctx, &e)
+}
+
+// refusedInShadow makes the denial by a list of a rule in shadow what would have been decided.
+func (e *Event) refusedInShadow(asked *gate.Asked) {
+	if asked.Refused != "" {
+		e.Shadow = &Decision{Policy: asked.Refused}
+	}
 }
 
 // failed reports to the observers why there is no decision, and clears d. It returns err.

@@ -187,7 +187,7 @@ func TestOverrideMistakes(t *testing.T) {
 			422, []string{"other"},
 		},
 		`{"policy":"rules","name":"x","key":"x","kind":"denied","for":"1h"}`: {
-			422, []string{"no rule has this name"},
+			422, []string{"no limits of this name deny"},
 		},
 		`{"policy":"login","name":"login","key":"192.0.2.7","kind":"denied","for":"1h"}`: {
 			422, []string{"core.WithOverrides()"},

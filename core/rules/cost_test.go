@@ -73,7 +73,7 @@ func TestRulesAllocateNothing(t *testing.T) {
 		r    *request
 	}{
 		"first of 1,000":  {manyRules(1000, "first"), requestFor(999)},
-		"all of 1,000":    {manyRules(1000, "all"), requestFor(999)},
+		"all of 64":       {manyRules(64, "all"), requestFor(63)},
 		"no rule matches": {manyRules(1000, "first"), with("GET /", "")},
 		"any end":         {manyRules(1000, "first"), loose(requestFor(999))},
 		"values": {
@@ -129,14 +129,6 @@ func BenchmarkThousandRules(b *testing.B) {
 	}
 	b.Run("load", func(b *testing.B) {
 		text := []byte(manyRules(1000, "first"))
-		for b.Loop() {
-			if _, err := rules.Parse(text, "limits.yaml"); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("load all", func(b *testing.B) {
-		text := []byte(manyRules(1000, "all"))
 		for b.Loop() {
 			if _, err := rules.Parse(text, "limits.yaml"); err != nil {
 				b.Fatal(err)

@@ -42,7 +42,6 @@ rules:
   cost: 2
   costs: {tokens: {value: tokens}, images: 4}
   count_denied: true
-  failure: closed
   shadow: false
   allow: [x]
   deny: {key: {forwarded: [10.0.0.0/8]}, values: [192.0.2.0/24]}

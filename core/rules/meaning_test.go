@@ -268,22 +268,23 @@ func TestAllRules(t *testing.T) {
 	l := limit(t, `
 apply: all
 rules:
-- {name: service, key: global, limits: [6/day], cost: 2}
-- {name: users, key: {value: user}, limits: [2/day], match: {values: {user: [a, b, c]}}}
+- {name: service, key: global, limits: [7/day], cost: 2}
+- {name: users, key: {value: user}, limits: [1/day], match: {values: {user: [a, b, c]}}}
 - {name: tried, key: {value: user}, limits: [1/day], shadow: true, match: {values: {user: a}}}
 - {name: staff, match: {path: /staff}, unlimited: true}
-- {name: listed, key: {value: user}, limits: [1/day], allow: [a], match: {values: {user: [a, b]}}}
+- {name: listed, key: {value: user}, limits: [3/day], cost: 4, allow: [a, c], match: {values: {user: [a, b, c]}}}
 `)
 	d, err := l.ask(with("GET /", "user=a"))
 	if err != nil || !d.Allowed || d.Policy != "service" || len(d.Limits()) != 2 {
 		t.Fatalf("%+v, %v, %+v", d, err, d.Limits())
 	}
-	if d, _ = l.ask(with("GET /", "user=a")); d.Allowed || d.Policy != "users" || d.Violated[0] != "users-2-per-day" {
-		t.Errorf("the second costs 2 as well: %v", d)
+	if d, _ = l.ask(with("GET /", "user=a")); d.Allowed || d.Policy != "users" || d.Violated[0] != "users-1-per-day" {
+		t.Errorf("the second: %v", d)
 	}
-	l.want("GET /", "user=b", 1, 0) // costs 2 of 1
+	l.want("GET /", "user=b", 1, 0) // costs 4 of 3, by the last rule
+	l.want("GET /", "user=c", 1, 1) // each costs what its rule says: 2 of 7, and 1 of 1
 	l.want("GET /staff", "", 1, 1)  // the service counts it all the same
-	l.want("GET /", "", 3, 1)
+	l.want("GET /", "", 3, 0)
 }
 
 // Descriptors within descriptors have a quota for each combination of values.
@@ -401,13 +402,13 @@ rules:
 	}
 }
 
-// Requests in flight are counted by rules as well, and a slot that is only tried out denies nothing.
+// Requests in flight are counted by rules as well.
 func TestInFlightByRules(t *testing.T) {
 	l := limit(t, `
 apply: all
 rules:
 - {name: busy, key: global, limits: [2 in flight], match: {path: /a}}
-- {name: tried, key: global, limits: [1 in flight], shadow: true}
+- {name: all, key: global, limits: [9/day]}
 `)
 	var open []core.Decision
 	for range 3 {
@@ -421,43 +422,33 @@ rules:
 	if !open[0].Allowed || !open[1].Allowed || open[2].Allowed || open[2].Policy != "busy" {
 		t.Errorf("%v", open)
 	}
-	r := with("GET /b", "")
-	other, err := l.limiter.Check(r)
-	if err != nil || !other.Allowed {
-		t.Errorf("beside what is tried out: %v, %v", other, err)
-	}
-	for _, d := range append(open[:2], other) {
+	for _, d := range open[:2] {
 		d.Serve(func() int { return 200 })
 	}
 	l.want("GET /a", "", 5, 5)
 }
 
-// The strictest failure policy of the rules that apply holds.
+// The failure policy of a file holds for all of its rules.
 func TestFailureByRules(t *testing.T) {
-	down := unavailable{core.NewMemoryStore()}
-	l := limit(t, `
-apply: all
-rules:
-- {name: usual, match: {path: /l/}, key: global, limits: [2/day]}
-- {name: open, match: {path: "/{x}/open"}, key: global, limits: [1/day], failure: open}
-- {name: closed, match: {path: "/{x}/closed"}, key: global, limits: [1/day], failure: closed}
-`, rules.WithOptions(core.WithStore(down)))
-	l.want("GET /x/open", "", 5, 5)
-	l.want("GET /l/open", "", 5, 1) // both are enforced in the process
-	for _, path := range []string{"/l/closed", "/x/closed"} {
-		if _, err := l.ask(with("GET "+path, "")); !errors.As(err, new(*core.StoreError)) {
-			t.Errorf("%s: %v", path, err)
-		}
+	const one = "rules:\n- {name: one, key: global, limits: [2/day]}\n"
+	down := rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}))
+	limit(t, "failure: open\n"+one, down).want("GET /", "", 5, 5)
+	if _, err := limit(t, "failure: closed\n"+one, down).ask(with("GET /", "")); !errors.As(err, new(*core.StoreError)) {
+		t.Errorf("closed: %v", err)
 	}
-	if err := l.Close(); err == nil {
-		t.Error("Close does not tell what was not replayed")
+	for _, local := range []string{"", "failure: local\n"} {
+		l := limit(t, local+one, down)
+		l.want("GET /", "", 5, 2)
+		if err := l.Close(); err == nil {
+			t.Error("Close does not tell what was not replayed")
+		}
 	}
 }
 
 // Where a request passes uncounted because the store does not answer, its event names the rule.
 func TestEventOfAnUncountedRequest(t *testing.T) {
 	var policies []string
-	l := limit(t, "rules:\n- {name: open, key: ip, limits: [1/day], failure: open}\n",
+	l := limit(t, "failure: open\nrules:\n- {name: open, key: ip, limits: [1/day]}\n",
 		rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}),
 			core.WithObserver(func(_ context.Context, e core.Event) {
 				policies = append(policies, e.Policy, e.Decision.Policy)
@@ -480,60 +471,6 @@ func TestDenialsOutlastAnExplanation(t *testing.T) {
 		s.Fail(errDown)
 		l.want("GET /", "", 3, 0)
 		s.Fail(nil)
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// Requests under one failure policy know what those under another were told, hold and give back, as they draw from the
-// same logs.
-func TestRulesOfSeveralFailurePolicies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := new(coretest.FakeStore)
-		l := limit(t, `
-apply: all
-rules:
-- {name: all, key: {value: user}, limits: [2/hour]}
-- {name: busy, key: global, limits: [2 in flight]}
-- {name: closed, match: {path: /closed}, key: ip, limits: [100/hour], failure: closed}
-`, rules.WithOptions(core.WithStore(s)))
-		begin := func(path, user string, allowed bool) core.Decision {
-			t.Helper()
-			r := with("GET "+path, "user="+user)
-			d, err := l.limiter.Check(r)
-			if err != nil || d.Allowed != allowed {
-				t.Errorf("%s of %s: %v, %v; want allowed=%v", path, user, d, err, allowed)
-			}
-			return d
-		}
-		ask := func(path, user string, allowed bool) (d core.Decision) {
-			t.Helper()
-			d = begin(path, user, allowed)
-			d.Release(t.Context())
-			return d
-		}
-		first := ask("/closed", "refunded", true)
-		ask("/", "refunded", true)
-		ask("/", "refunded", false)
-		if err := first.Undo(t.Context()); err != nil {
-			t.Error(err)
-		}
-		ask("/", "refunded", true)
-		ask("/closed", "denied", true)
-		ask("/closed", "denied", true)
-		ask("/closed", "denied", false)
-		one, two := begin("/closed", "one", true), begin("/closed", "two", true)
-		if n := l.limiter.Stats().InFlight; n != 2 {
-			t.Errorf("%d requests in flight, want 2", n)
-		}
-		s.Fail(errDown)
-		ask("/", "three", false)
-		one.Release(t.Context())
-		ask("/", "three", true)
-		ask("/", "denied", false)
-		s.Fail(nil)
-		two.Release(t.Context())
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
@@ -790,66 +727,30 @@ rules:
 	}
 }
 
-// A client cannot bring about an error of the server, or pass, by a path whose readings choose more limits than are
-// decided together.
+// A client cannot bring about an error of the server, or pass, by a path whose readings choose limits that the store
+// cannot decide about together.
 func TestPathsWithTooManyRules(t *testing.T) {
-	const many = `
-apply: %s
-rules:
-- {name: a, match: {path: /a/}, key: global, limits: [10/second, 10/minute, 10/hour, 10/day, 10/week]}
-- {name: b, match: {path: /b/}, key: global, limits: [10/second, 10/minute, 10/hour, 10/day], %s}
-`
 	const two = `
 apply: %s
 rules:
 - {name: a, match: {path: /a/}, key: global, limits: [10/day]}
 - {name: b, match: {path: /b/}, key: global, limits: [20/day], %s}
 `
+	store := func() rules.Option { return rules.WithOptions(core.WithStore(alone{core.NewMemoryStore()})) }
 	for _, apply := range []string{"first", "all"} {
-		for name, set := range map[string]func(shadow string) *limited{
-			"limits": func(shadow string) *limited { return limit(t, fmt.Sprintf(many, apply, shadow)) },
-			"logs": func(shadow string) *limited {
-				store := rules.WithOptions(core.WithStore(alone{core.NewMemoryStore()}))
-				return limit(t, fmt.Sprintf(two, apply, shadow), store)
-			},
-		} {
-			odd := with("GET /b/x", "")
-			odd.raw = "/a/..%2Fb/x"
-			l := set("shadow: false")
-			e := l.Explain(odd)
-			d, err := l.ask(odd)
-			if err == nil || core.ProblemOf(err).Status != http.StatusBadRequest || fmt.Sprint(e.Err) != err.Error() {
-				t.Errorf("%s, %s: %v, %v; explained %v", name, apply, d, err, e.Err)
-			}
-			l.want("GET /a/x", "", 11, 10) // nothing was charged
-			l = set("shadow: true")
-			for n := range 11 {
-				if d, err := l.ask(odd); err != nil || d.Allowed != (n < 10) || d.Policy != "a" {
-					t.Errorf("%s, %s, in shadow: %v, %v", name, apply, d, err)
-				}
-			}
-		}
-	}
-}
-
-// Rules in shadow hide no other, however many they are: what has no room beside them is decided without them.
-func TestShadowsTakeNoRoom(t *testing.T) {
-	for shadows := range 9 {
-		text := "apply: all\nrules:\n"
-		for i := range 8 {
-			const rule = "- {name: r%d, match: {path: /a/}, key: global, limits: [9/day], shadow: %v}\n"
-			text += fmt.Sprintf(rule, i, i < shadows)
-		}
-		l := limit(t, text+"- {name: last, match: {path: /b/}, key: global, limits: [1/day]}\n")
 		odd := with("GET /b/x", "")
 		odd.raw = "/a/..%2Fb/x"
-		for n := range 2 {
-			d, err := l.ask(odd)
-			if status := core.ProblemOf(err).Status; shadows == 0 && status != http.StatusBadRequest {
-				t.Errorf("all rules: %+v, %v", d, err)
-			}
-			if shadows > 0 && (err != nil || d.Allowed != (n == 0) || n == 1 && d.Policy != "last") {
-				t.Errorf("%d in shadow: %s has decided, allowed %v, %v", shadows, d.Policy, d.Allowed, err)
+		l := limit(t, fmt.Sprintf(two, apply, "shadow: false"), store())
+		e := l.Explain(odd)
+		d, err := l.ask(odd)
+		if err == nil || core.ProblemOf(err).Status != http.StatusBadRequest || fmt.Sprint(e.Err) != err.Error() {
+			t.Errorf("%s: %v, %v; explained %v", apply, d, err, e.Err)
+		}
+		l.want("GET /a/x", "", 11, 10) // nothing was charged
+		l = limit(t, fmt.Sprintf(two, apply, "shadow: true"), store())
+		for n := range 11 {
+			if d, err := l.ask(odd); err != nil || d.Allowed != (n < 10) || d.Policy != "a" {
+				t.Errorf("%s, in shadow: %v, %v", apply, d, err)
 			}
 		}
 	}

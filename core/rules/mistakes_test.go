@@ -256,24 +256,20 @@ var mistakes = map[string]struct {
 		[]string{"2:4 rules[0]: 9 limits of this rule may apply to one request"},
 	},
 	"too many limits together": {
-		"apply: all\nrules:\n- {name: a, key: ip, limits: [1/s, 2/s, 3/s, 4/s, 5/s]}\n" +
-			"- {name: b, key: ip, match: {path: /a}, limits: [1/s, 2/s]}\n" +
-			"- {name: c, key: ip, match: {path: /b/}, limits: [1/s, 2/s, 3/s, 4/s]}\n",
-		[]string{"5:4 rules[2]: a request may match a, c, which have 9 limits together"},
+		manyRules(65, "all"),
+		[]string{"259:3 rules[64]: with this one, the rules have 65 limits that may apply to one request"},
 	},
-	"too many limits of a header that is sent twice": {
-		"apply: all\nrules:\n" +
-			"- {name: a, key: ip, match: {headers: {X-Plan: a}}, limits: [1/s, 2/s, 3/s, 4/s, 5/s]}\n" +
-			"- {name: b, key: ip, match: {headers: {X-Plan: b}}, limits: [1/s, 2/s, 3/s, 4/s, 5/s]}\n",
-		[]string{"4:4 rules[1]: a request may match a, b, which have 10 limits together"},
+	"two limits of one window": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute, 60/minute, 5/hour]}\n",
+		[]string{"2:22 rules[0].limits: 1/minute, 60/minute: two limits of one key count the same"},
 	},
-	"local without a log": {
-		"rules:\n- {name: a, key: ip, limits: [10/second burst 20], failure: local}\n",
-		[]string{"2:61 rules[0].failure: only admissions by limits of the algorithm sliding_window_log"},
+	"failure of a rule": {
+		"rules:\n- {name: a, key: ip, limits: [1/minute], failure: open}\n",
+		[]string{"2:42 rules[0].failure: this field is unknown; write it at the top of the file"},
 	},
-	"shadow without a log": {
-		"rules:\n- {name: a, key: ip, limits: [10/second burst 20], shadow: true}\n",
-		[]string{"2:22 rules[0].limits: token bucket: a shadow evaluates sliding logs only"},
+	"requests in flight in shadow": {
+		"rules:\n- {name: a, key: ip, limits: [4 in flight], shadow: true}\n",
+		[]string{"2:22 rules[0].limits: 4 in flight: requests in flight cannot be tried out"},
 	},
 	"cost 0": {
 		"rules:\n- {name: a, key: ip, limits: [1/minute], cost: 0}\n", []string{"2:48 rules[0].cost: 0 is out of " +

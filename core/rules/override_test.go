@@ -174,9 +174,9 @@ rules:
 		want      string
 	}{
 		{"api", "ann", denied, "Decision.Override"},
-		{"tried", "192.0.2.1", denied, "Override(tried): it has no limits that deny"},
-		{"free", "x", denied, "it has no limits that deny"},
-		{"none", "x", denied, "no rule has this name"},
+		{"tried", "192.0.2.1", denied, "Override(tried): no limits of this name deny"},
+		{"free", "x", denied, "no limits of this name deny"},
+		{"none", "x", denied, "no limits of this name deny"},
 		{"both", "x", denied, "use one of both/both-2-per-day, both/orgs"},
 		{"both/none", "x", denied, "use one of both/both-2-per-day, both/orgs"},
 		{"both/orgs", "", denied, core.ErrNoKey.Error()},
@@ -262,7 +262,7 @@ api applies
 ` + fmt.Sprintf(tail, 0, 1, ""))
 		time.Sleep(time.Second)
 		explain(`Decision{policy=api allowed=false remaining=0 used=1 retry_after=59s reset_after=59s ` +
-			`violated=1-per-minute override=limits}
+			`violated=api-1-per-minute override=limits}
 api applies
   3/minute: overridden
   9/hour: overridden
@@ -298,9 +298,9 @@ func TestExplainShadowWithOverrides(t *testing.T) {
 		if err := l.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		l.want("GET /", "user=ann", 4, 4)
+		l.want("GET /", "user=ann", 4, 4) // of which it would have denied the last
 		e := l.Explain(with("GET /", "user=ann"))
-		if r := e.Rules[0]; len(r.Overrides) > 0 || r.Limits[0].Overridden || r.Limits[0].Used != 4 {
+		if r := e.Rules[0]; len(r.Overrides) > 0 || r.Limits[0].Overridden || r.Limits[0].Used != 3 {
 			t.Errorf("explained %v", e)
 		}
 	})
@@ -336,7 +336,7 @@ func TestOverridesOfRulesInAnOutage(t *testing.T) {
 	for _, failure := range []string{"open", "closed"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &hanging{Full: core.NewMemoryStore()}
-			l := limit(t, "rules:\n- {name: a, key: ip, limits: [9/hour], failure: "+failure+"}\n",
+			l := limit(t, "failure: "+failure+"\nrules:\n- {name: a, key: ip, limits: [9/hour]}\n",
 				rules.WithOptions(core.WithStore(s), core.WithOverrides()))
 			s.hangs.Store(true)
 			for range 100 {

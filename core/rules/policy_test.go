@@ -21,7 +21,6 @@ func TestRefusalsOfRules(t *testing.T) {
 	defer slog.SetDefault(before)
 	var policy string
 	observe := rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) { policy = e.Policy }))
-	many := "limits: [1/day, 2/day, 3/day, 4/day, 5/day]"
 	for name, test := range map[string]struct {
 		text, path, policy string
 		status             int
@@ -31,14 +30,6 @@ func TestRefusalsOfRules(t *testing.T) {
 			"apply: all\nrules:\n- {name: a, key: ip, limits: [5/day]}\n- {name: b, key: {value: user}, limits: " +
 				"[5/day]}\n",
 			"/", "b", http.StatusBadRequest, []string{"policy=b", "it has no key", "key=ByValue"},
-		},
-		"too many limits": {
-			"rules:\n- {name: a, key: ip, match: {path: /a/}, " + many + "}\n- {name: b, key: ip, " + many + "}\n",
-			"/a/..", "rules", http.StatusBadRequest,
-			[]string{
-				"level=WARN", "policy=rules", "path can be read in several ways",
-				"more than 8 limits together: a, b",
-			},
 		},
 		"no cost": {
 			"rules:\n- {name: a, key: ip, limits: [5 tokens/day], costs: {tokens: {value: spent}}}\n",

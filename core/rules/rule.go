@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/internal/clientip"
 	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/store"
@@ -56,7 +56,7 @@ type document struct {
 	all    bool // every rule that matches applies, and not only the first
 	rules  []*rule
 
-	failure core.Failure
+	failure string // a word of failures
 }
 
 // reader reads a file. Equal keys are one core.Key, so that a request reads each once.
@@ -68,8 +68,10 @@ type reader struct {
 	known  map[string]*key
 }
 
-// failures are the words for failure policies. Without one it is the first.
-var failures = map[string]core.Failure{"local": core.FailLocal, "open": core.FailOpen, "closed": core.FailClosed}
+// failures are the words for failure policies.
+var failures = map[string]guard.Failure{usualFailure: guard.Local, "open": guard.Open, "closed": guard.Closed}
+
+const usualFailure = "local"
 
 const longestName = 48
 
@@ -79,7 +81,7 @@ func (k *reader) document(p place) *document {
 	domain.checkName()
 	doc := &document{
 		domain: cmp.Or(domain.text(), "default"), all: p.get("apply").text() == "all",
-		failure: failures[p.get("failure").text()],
+		failure: cmp.Or(p.get("failure").text(), usualFailure),
 	}
 	lines := make(map[string]int) // of the names
 	for _, one := range p.get("rules").items() {

@@ -44,6 +44,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/gate"
+	"github.com/sashlimit/sash/core/internal/guard"
 )
 
 // Set is the rules of a file. It is safe for concurrent use.
@@ -52,7 +53,7 @@ type Set struct {
 	name    string // of the file in errors
 	options options
 	limiter *core.Limiter
-	failure core.Failure
+	failure string // a word of failures
 	active  atomic.Pointer[state]
 
 	mu   sync.Mutex // guards loading
@@ -93,8 +94,10 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 		o(&s.options)
 	}
 	var err error
-	if s.limiter, err = s.newLimiter(failureOf(content), s.options.core...); err != nil {
-		s.limiter, _ = s.newLimiter(core.FailLocal) // the file is checked all the same
+	s.failure = failureOf(content)
+	of := policy{s.choose, failures[s.failure]}
+	if s.limiter, err = core.New(of, core.Global(), s.options.core...); err != nil {
+		s.limiter, _ = core.New(of, core.Global()) // the file is checked all the same
 	}
 	s.limiter.Inside().SetRules(s.inForce)
 	made, mistakes := s.read(content)
@@ -106,34 +109,24 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 	return s, nil
 }
 
-// newLimiter makes the limiter of the set. The options of the program come after those of the file.
-func (s *Set) newLimiter(f core.Failure, opts ...core.Option) (*core.Limiter, error) {
-	if f != core.FailLocal { // which is the default, and an error if it is asked for where it cannot be
-		s.failure = f
-		opts = append([]core.Option{core.WithFailure(f)}, opts...)
-	}
-	return core.New(policy{s.choose}, core.Global(), opts...)
-}
-
 // policy has a limiter ask the rules.
 type policy struct {
-	choose func(adapter.Request, *choice) error
+	choose  func(adapter.Request, *choice) error
+	failure guard.Failure
 }
 
 // Written implements [core.Policy].
 func (p policy) Written() (gate.Written, error) {
-	return gate.Written{Name: "rules", Rules: p.choose}, nil
+	return gate.Written{Name: "rules", Rules: p.choose, Failure: p.failure}, nil
 }
 
 // failureOf returns the failure policy of a file, which may be faulty.
-func failureOf(content []byte) core.Failure {
+func failureOf(content []byte) string {
 	var top struct {
 		Failure string `yaml:"failure"`
 	}
-	if yaml.Load(content, &top) != nil {
-		return core.FailLocal
-	}
-	return failures[top.Failure]
+	yaml.Load(content, &top) //nolint:errcheck // mistakes are reported when it is read
+	return cmp.Or(top.Failure, usualFailure)
 }
 
 // read makes the rules of a file ready for the limiter. A panic, such as one of the parser, is a mistake of the file,
@@ -164,7 +157,7 @@ func (s *Set) read(content []byte) (made *state, err error) {
 	doc.notJoined(e.Joins())
 	if doc.failure != s.failure {
 		top.child("", nil, &root).get("failure").asFirst().fault("the failure policy cannot change while the program runs",
-			"restart the program, or keep "+s.failure.String())
+			"restart the program, or keep failure: "+s.failure)
 	}
 	if len(f.all) == 0 { // else limits may be missing
 		k.prepare(doc, e)

@@ -77,9 +77,9 @@ func TestShadowRefusesNothing(t *testing.T) {
 		}
 	}
 	down := rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}))
-	const closed = "{name: tried, key: ip, limits: [1/day], failure: closed, shadow: true}"
-	limit(t, "apply: all\nrules:\n"+enforced+"- "+closed+"\n", down).want("GET /", "", 3, 2)
-	limit(t, "rules:\n- "+closed+"\n", down).want("GET /", "", 3, 3)
+	const tried = "- {name: tried, key: ip, limits: [1/day], shadow: true}\n"
+	limit(t, "apply: all\nrules:\n"+enforced+tried, down).want("GET /", "", 3, 2)
+	limit(t, "failure: closed\nrules:\n"+tried, down).want("GET /", "", 3, 3)
 	for rule, reason := range map[string]string{
 		"key: {value: user}, limits: [1/day]":                               "its key could not be read",
 		"key: ip, limits: [1/day], deny: [192.0.2.1]":                       "the client is on its deny list",

@@ -28,7 +28,7 @@ rules:
 - name: all
   key: global
   limits: [{limit: 120/minute, unit: tokens}, 8/minute]
-  costs: {tokens: 0}
+  costs: {tokens: {value: tokens}}
 - name: tried
   key: global
   shadow: true
@@ -100,7 +100,7 @@ func TestUnits(t *testing.T) {
 			t.Errorf("explained: %v, %v; decided: %v", e.Decision, e.Err, d)
 		}
 	}
-	want := "3 of 8" // of 50 bytes, 20 each, of requests that are admitted
+	want := "2 of 8" // of 50 bytes, 20 each, whatever the other rules deny
 	if got := fmt.Sprintf("%d of %d", slices.Index(shadows, "false"), len(shadows)); got != want {
 		t.Errorf("shadows allow %v, want %s", got, want)
 	}
@@ -131,16 +131,16 @@ rules:
   costs: {tokens: {value: tokens}}
 - name: all
   key: global
-  limits: [100 tokens/minute]
+  limits: [60 tokens/minute]
   costs: {tokens: 10}
 `)
 	l.want("GET /", "", 1, 1)
 	l.want("GET /", "user=root", 1, 1)
 	l.want("GET /", "user=root trial=a tokens=20", 1, 1)
 	l.want("GET /", "trial=a", 1, 1)
-	l.want("GET /", "trial=a tokens=30", 1, 1) // and the costs are those of the rule that has limits for it
+	l.want("GET /", "trial=a tokens=30", 1, 1)
 	l.want("GET /", "user=ann tokens=40", 1, 1)
-	l.want("GET /", "user=ann tokens=1", 1, 0) // 10, 10, 20, 10, 10 and 40 are used of all
+	l.want("GET /", "user=ann tokens=1", 1, 0) // all six have cost the other rule 10
 	if _, err := l.ask(with("GET /", "user=ann")); core.ProblemOf(err).Status != http.StatusInternalServerError {
 		t.Errorf("%v; want an error, as the cost is not known", err)
 	}
@@ -166,7 +166,7 @@ func TestCountDenied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, used := range []int{0, 2, 3} {
+	for i, used := range []int{0, 2, 4} {
 		r := requestFor(1)
 		d, err := l.Check(r)
 		if err != nil || d.Allowed != (i == 0) || d.Limits()[0].Used != used {
@@ -181,7 +181,7 @@ func TestCountDeniedLeavesCountersAlone(t *testing.T) {
 apply: all
 rules:
 - {name: login, match: {methods: [POST]}, key: ip, limits: [100/minute], count_denied: true, cost: 3}
-- {name: month, key: ip, limits: [10/month]}
+- {name: month, key: ip, limits: [10/month], cost: 3}
 `)
 	l.want("POST /", "", 4, 3)
 	if d, err := l.ask(with("POST /", "")); err != nil || d.Remaining != 1 || d.Limits()[1].Remaining != 1 {

@@ -10,6 +10,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/store"
@@ -46,6 +47,7 @@ type Written struct {
 	Limits    []engine.Given
 	Choose    func(adapter.Request, []engine.Given) ([]engine.Given, error) // without Limits
 	Rules     func(adapter.Request, *Choice) error                          // without both
+	Failure   guard.Failure                                                 // with Rules
 	Callbacks []keys.Callback
 }
 
@@ -54,7 +56,8 @@ type Asked struct {
 	Identity store.Identity // whose quota it uses
 	Cost     int
 	Mode     store.Mode
-	Borrowed bool // the texts of Identity may be in memory that a server uses again
+	Borrowed bool   // the texts of Identity may be in memory that a server uses again
+	Refused  string // the rule in shadow whose deny list names the client, or empty
 }
 
 // Check decides about a request. The outcome is event.Listed or event.Skipped for one that passes without being asked,

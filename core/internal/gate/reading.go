@@ -18,6 +18,9 @@ type reading struct {
 	memo      keys.Memo
 	given     []engine.Given
 	choice    Choice
+
+	identities []store.Identity // of what rules ask
+	costs      []int
 }
 
 var readings = sync.Pool{New: func() any { return new(reading) }}
@@ -34,7 +37,11 @@ func (rd *reading) free() {
 	clear(rd.memo)
 	clear(rd.given[:cap(rd.given)])
 	clear(rd.choice.rules)
-	*rd = reading{memo: rd.memo[:0], given: rd.given[:0], choice: Choice{rules: rd.choice.rules[:0]}}
+	clear(rd.identities)
+	*rd = reading{
+		memo: rd.memo[:0], given: rd.given[:0], choice: Choice{rules: rd.choice.rules[:0]},
+		identities: rd.identities[:0], costs: rd.costs[:0],
+	}
 	readings.Put(rd)
 }
 

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -97,6 +98,10 @@ func (g *Gate) checkRules(rd *reading, asked *Asked, res *engine.Result) (event.
 		return 0, err
 	}
 	for _, f := range c.failed {
+		if errors.Is(f.Err, ErrForbidden) { // it is tried as well, and not a mistake
+			asked.Refused = cmp.Or(asked.Refused, f.Policy)
+			continue
+		}
 		g.Failed(r.Context(), f.Policy, f.Err)
 	}
 	switch {
@@ -135,9 +140,11 @@ func (c *Choice) decide(mode store.Mode, tries bool, asked *Asked, res *engine.R
 		return err
 	}
 	ask := engine.Ask{Mode: mode, Tries: tries, NoPermits: Holds(r.Context(), g.Engine)}
+	ask.Identities, ask.Costs = c.reading.identities, c.reading.costs
 	if err = c.read(set, &ask, false); err != nil {
 		return err
 	}
+	c.reading.identities, c.reading.costs = ask.Identities, ask.Costs
 	asked.note(&ask)
 	if shadow == nil {
 		return g.Engine.Decide(r.Context(), set, &ask, res)
@@ -175,17 +182,18 @@ func (c *Choice) combine() (set, shadow *engine.Set, err error) {
 	return nil, nil, &OwnError{adapter.ErrorWithCause(err, keys.ErrNoKey)}
 }
 
-// read sets identities and costs of an Ask about the rules that are in shadow or not.
-func (c *Choice) read(set *engine.Set, a *engine.Ask, shadow bool) (err error) {
-	a.Identities = make([]store.Identity, len(set.Keys))
+// read appends identities and costs to those of an Ask about the rules that are in shadow or not.
+func (c *Choice) read(set *engine.Set, a *engine.Ask, shadow bool) error {
 	for i, k := range set.Keys {
-		if a.Identities[i], err = k.Spec.ReadOnce(c.request, &c.reading.own); err != nil {
+		id, err := k.Spec.ReadOnce(c.request, &c.reading.own)
+		if err != nil {
 			return keyError(set, i, c.request, err)
 		}
+		a.Identities = append(a.Identities, id)
 	}
-	a.Costs = make([]int, len(set.Limits))
 	for i := range set.Limits {
 		l := &set.Limits[i]
+		a.Costs = append(a.Costs, 0)
 		for j := range c.rules {
 			if c.rules[j].Rule == l.Rule && c.rules[j].Rule.Shadow == shadow {
 				a.Costs[i] = c.rules[j].Of(l.Unit)
