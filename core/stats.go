@@ -25,7 +25,7 @@ type Stats struct {
 	Denials  int    // that are cached, so that the store is not asked
 	Leases   int    // in hand; see [WithLease]
 	Booked   int    // units that these leases have left
-	Backlog  int64  // keys that were decided without the store, whose logs in it lack something
+	Backlog  int64  // takes that were decided without the store, or are to be settled, and of which it does not know
 	Replayed uint64 // entries that were decided without the store and replayed to it
 	Lost     uint64 // units that were admitted without the store and cannot be replayed to it
 }

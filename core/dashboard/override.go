@@ -126,7 +126,7 @@ func overrideID(policy, id string) string {
 
 // overridden returns the key of an override as pages have it. With WithSecret it has no name.
 func (h *handler) overridden(o *core.KeyOverride) string {
-	if o.Key == "" && !strings.Contains(o.ID, ":all:") {
+	if o.Key == "" && !strings.Contains(o.ID, ".all:") {
 		return hash(o.ID)
 	}
 	return h.shown(o.Policy, o.Key)

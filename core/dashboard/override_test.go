@@ -100,7 +100,7 @@ func TestOverrides(t *testing.T) {
 			t.Errorf("%s: %d, %s", question, code, body)
 		}
 	}
-	if d, err := p.login.Peek(t.Context(), "192.0.2.7"); err != nil || d.Limits()[0].Quota != 600 {
+	if d, err := p.login.Peek(t.Context(), "192.0.2.7"); err != nil || d.Limits()[0].Quota != 600 { // the other is unlimited
 		t.Error(d, err)
 	}
 	if all, err := set.Overrides(t.Context()); err != nil || len(all) != 2 {
@@ -133,7 +133,7 @@ func TestOverrides(t *testing.T) {
 		t.Errorf("%+v, %+v", hidden, acting)
 	}
 	if w := ask(t, named, `{"policy":"api","key":"192.0.2.7"}`, "X-User", "admin"); w.Denied ||
-		w.Limits[0].Quota != 600 {
+		w.Limits[1].Quota != 600 {
 		t.Errorf("%+v", w)
 	}
 	for i, o := range all.Overrides {

@@ -20,8 +20,8 @@ var (
 		"Times the breaker opened because the store did not answer.")
 	misses  = counter("sash_store_failures_total", "store.failures", "{call}", "Calls that the store did not answer.")
 	denials = gauge("sash_deny_cache_entries", "deny_cache.entries", "{denial}", "Denials in the deny cache.")
-	backlog = gauge("sash_replay_backlog", "replay.backlog", "{key}",
-		"Keys decided without the store, whose logs in it lack something.")
+	backlog = gauge("sash_replay_backlog", "replay.backlog", "{take}",
+		"Takes decided without the store, or to be settled, of which it does not know yet.")
 	replayed = counter("sash_replayed_total", "replay.replayed", "{entry}",
 		"Entries replayed to the store after an outage.")
 	lost = counter("sash_lost_units_total", "replay.lost", "{unit}",
