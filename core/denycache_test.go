@@ -177,11 +177,12 @@ func TestRememberedDenialsEnd(t *testing.T) {
 			ps := newProcesses(t, limits, core.WithDenyCache(time.Minute))
 			for range 20 {
 				ps.allow(ps.here, 2)
-				ps.sleep(window / 3)
-				if d := ps.allow(ps.here, 1); d.Allowed || d.RetryAfter != window-window/3 {
+				third := (window / 3).Truncate(time.Microsecond)
+				ps.sleep(third)
+				if d := ps.allow(ps.here, 1); d.Allowed || d.RetryAfter != window-third {
 					t.Fatalf("%v: %+v; want a denial", window, d)
 				}
-				ps.sleep(window - window/3 - time.Microsecond)
+				ps.sleep(window - third - time.Microsecond)
 				if d := ps.allow(ps.here, 1); d.Allowed || d.RetryAfter != time.Microsecond || ps.fromStore() {
 					t.Errorf("%v: allowed %v, retry after %v, from the store %v; want a denial from memory",
 						window, d.Allowed, d.RetryAfter, ps.fromStore())

@@ -21,7 +21,7 @@ func TestAgainstTheStore(t *testing.T) {
 	for i := range testlen.Of(50, 2000) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
-			s, d := new(definition.Store), New(time.Duration(1+r.IntN(30))*time.Second)
+			s, d := new(definition.Store), New(time.Duration(1+r.IntN(30))*time.Second, 0)
 			s.Set(time.Now())
 			limits := []*store.Limit{
 				{Log: "10s", Quota: 1 + r.IntN(6), Window: 10 * time.Second},
@@ -146,7 +146,7 @@ func TestLookup(t *testing.T) {
 		{"a denial that is recorded", with(func(t *store.Take) { t.Mode = store.ModeChargeDenied }), false},
 		{"at most", with(func(t *store.Take) { t.Mode = store.ModeAtMost }), false}, // which asks for one unit
 	} {
-		d := New(time.Second)
+		d := New(time.Second, 0)
 		d.Note([]store.Take{take}, denied(time.Hour), d.Ask([]store.Take{take}))
 		if got := d.Lookup([]store.Take{c.take}, make([]store.Answer, 1)); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
@@ -162,7 +162,7 @@ func TestDenialsEnd(t *testing.T) {
 		}}
 		found := func(d *Cache) bool { return d.Lookup(takes, make([]store.Answer, 1)) }
 		for age, wait := range map[time.Duration]time.Duration{time.Second: time.Hour, time.Hour: time.Second} {
-			d := New(age)
+			d := New(age, 0)
 			asked := d.Ask(takes)
 			time.Sleep(100 * time.Millisecond)
 			d.Note(takes, denied(wait), asked)
@@ -178,7 +178,7 @@ func TestDenialsEnd(t *testing.T) {
 				t.Error("remembered although the log was changed")
 			}
 		}
-		d := New(0)
+		d := New(0, 0)
 		if d.Note(takes, denied(time.Hour), d.Ask(takes)); found(d) {
 			t.Error("remembered by a cache that is off")
 		}
@@ -187,7 +187,7 @@ func TestDenialsEnd(t *testing.T) {
 
 // A flood of keys that are denied does not fill the memory.
 func TestBounded(t *testing.T) {
-	d := New(time.Minute)
+	d := New(time.Minute, 0)
 	for i := range 3 * shardCount * mostInAShard {
 		takes := []store.Take{{
 			Key: store.NewKey("p", fmt.Sprint(i)), Limit: &store.Limit{Log: "1h", Quota: 5, Window: time.Hour}, Cost: 1,
@@ -207,7 +207,7 @@ func TestLookupAllocatesNothing(t *testing.T) {
 }
 
 func one() (*Cache, []store.Take) {
-	d := New(time.Hour)
+	d := New(time.Hour, 0)
 	takes := []store.Take{{
 		Key: store.NewKey("p", "client 7"), Limit: &store.Limit{Log: "1h", Quota: 5, Window: time.Hour}, Cost: 1,
 	}}

@@ -83,7 +83,7 @@ func New(c Config) *Guard {
 		c.DenyCache = min(c.DenyCache, c.Lease) // as units come back when leases of other processes are settled
 	}
 	g.breaker.start = time.Now()
-	g.denials = denycache.New(c.DenyCache)
+	g.denials = denycache.New(c.DenyCache, localKeys(&c))
 	g.record = newRecord(c.LocalKeys, g.store.settler != nil, g.startReplays)
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
 	g.Permits = permits.New(permitLogs{g}, g.freed)
@@ -91,6 +91,14 @@ func New(c Config) *Guard {
 	g.closed = sync.OnceValue(g.close)
 	g.lastError.Store(&store.StoreError{Err: errors.New("it has not answered")})
 	return g
+}
+
+// localKeys is how many keys are counted in this process in an outage.
+func localKeys(c *Config) int {
+	if c.Failure != Local {
+		return 0
+	}
+	return c.LocalKeys
 }
 
 // inTime is a context that ends with the time of a decision.

@@ -212,7 +212,7 @@ func (g *Guard) mergePage(b *backlog, page []store.Entry, read time.Duration) (a
 func (g *Guard) aside(
 	b *backlog, about []store.Take, op event.Operation, f func(context.Context) error,
 ) error {
-	defer g.denials.Forget(&b.key, b.limit)
+	defer g.denials.ForgetForNow(&b.key, b.limit)
 	if g.isOpen() {
 		return g.lastError.Load()
 	}

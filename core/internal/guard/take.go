@@ -108,11 +108,17 @@ func (g *Guard) decideHere(takes []store.Take, answers []store.Answer, asked boo
 		setID(takes, newID())
 		asked = false
 	}
-	at := g.record.now()
-	g.record.Take(takes, answers)
-	if mode == store.ModePeek {
+	if mode == store.ModePeek { // which is about each of the logs
+		g.record.Take(takes, answers)
+		g.denials.InOutage(takes, answers)
 		return
 	}
+	if g.denials.InOutage(takes, answers) {
+		g.deniedBefore(takes, answers, asked)
+		return
+	}
+	at := g.record.now()
+	g.record.Take(takes, answers)
 	admitted := isAdmitted(takes, answers)
 	for i := range takes {
 		t, a := &takes[i], &answers[i]
@@ -126,6 +132,21 @@ func (g *Guard) decideHere(takes []store.Take, answers []store.Answer, asked boo
 			g.record.decided(&t.Key, t.Limit, units, at)
 			g.denials.Forget(&t.Key, t.Limit)
 		case !counted && asked:
+			g.disown(takes[i : i+1])
+		}
+	}
+}
+
+// deniedBefore denies a request that the store has denied before, for as long as it has said. The answers have that.
+func (g *Guard) deniedBefore(takes []store.Take, answers []store.Answer, asked bool) {
+	at := g.record.now()
+	for i := range takes {
+		t := &takes[i]
+		switch {
+		case t.Mode == store.ModeChargeDenied && answers[i].Known && isMerged(t.Limit):
+			g.record.Take(takes[i:i+1], make([]store.Answer, 1))
+			g.record.decided(&t.Key, t.Limit, t.Cost, at)
+		case asked:
 			g.disown(takes[i : i+1])
 		}
 	}
