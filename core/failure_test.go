@@ -125,11 +125,10 @@ func TestTimeoutAndBreaker(t *testing.T) {
 				t.Errorf("request %d: %+v, %v after %v; want %v to %v", i+1, d.Degraded, err, took, least, most)
 			}
 		}
-		if n := store.asked.Load(); n != 5 {
-			t.Errorf("the store was asked %d times, want 5", n)
+		if n := store.asked.Load(); n < 1 || n > 5 { // those that wait for a replay do not ask
+			t.Errorf("the store was asked %d times, want 1 to 5", n)
 		}
-		// One probe at a time: all others are decided at once.
-		l.Close()
+		// Pings ask whether it answers again: no request waits.
 		time.Sleep(1500 * time.Millisecond)
 		store.asked.Store(0)
 		var waited atomic.Int64
@@ -144,8 +143,8 @@ func TestTimeoutAndBreaker(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := store.asked.Load(); n > 1 || waited.Load() > 1 {
-			t.Errorf("%d probes, %d requests had to wait; want 1 at most", n, waited.Load())
+		if n := store.asked.Load(); n > 1 || waited.Load() > 0 {
+			t.Errorf("the store was asked %d times, %d requests had to wait; want 1 at most and none", n, waited.Load())
 		}
 	})
 }

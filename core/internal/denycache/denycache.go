@@ -272,7 +272,7 @@ func (d *Cache) Forget(k *store.Key, l *store.Limit) {
 	d.delete(k, l)
 }
 
-// ForgetForNow is Forget, but the denial stays for outages: what was removed was not in the log when it was denied.
+// ForgetForNow is Forget, but the denial stays for outages: it was right without what was then added and removed.
 func (d *Cache) ForgetForNow(k *store.Key, l *store.Limit) {
 	if d.maxAge == 0 {
 		return

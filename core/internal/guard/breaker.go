@@ -81,6 +81,7 @@ func (g *Guard) report(begun time.Duration, err error) {
 	switch {
 	case store.IsOutage(err):
 		if g.breaker.failed(begun) {
+			g.unanswered.Add(1)
 			go g.pingUntilAnswered()
 		}
 	case g.breaker.answered(begun):

@@ -66,6 +66,9 @@ type Guard struct {
 	lastFailed atomic.Pointer[store.Take]       // a peek that may be a ping
 	pings      atomic.Int32                     // under way
 
+	unanswered atomic.Uint64 // requests that the store has not answered, of those that had not waited for a replay
+	caughtUp   atomic.Uint64 // how many of them there were when all backlogs were replayed last
+
 	replaying  atomic.Bool // a goroutine replays all backlogs
 	lostLogged uint64      // units, by that goroutine
 	wake       chan struct{}

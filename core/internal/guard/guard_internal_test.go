@@ -724,7 +724,7 @@ func TestDeniedAfterLeaving(t *testing.T) {
 func TestUndoneAfterAReplay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l, full := newModelLog("k", 9, time.Hour), newModelLog("full", 1, time.Hour)
-		w.take(1, store.ModeCharge, full)
+		w.logs.Take([]store.Take{{Key: full.key, Limit: full.limit, Cost: 1, ID: 7}}, make([]store.Answer, 1)) // elsewhere
 		w.down(leaves)
 		q := w.take(1, store.ModeCharge, l, full)
 		wantFrom(t, q, event.Local, true)
@@ -880,7 +880,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// A denial is remembered, but not of a log of which something is to be replayed.
+// A denial is remembered, but not of a log of which something is to be replayed. In an outage it holds for its wait.
 func TestDenialsBesideABacklog(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l, common := newModelLog("k", 3, time.Hour), newModelLog("common", 1, time.Hour)
@@ -894,18 +894,20 @@ func TestDenialsBesideABacklog(t *testing.T) {
 		w.down(refuses)
 		wantFrom(t, w.take(1, store.ModeCharge, common), event.Cache, false)
 		time.Sleep(time.Second)
-		wantFrom(t, w.take(1, store.ModeCharge, common), event.Local, true)
+		wantFrom(t, w.take(1, store.ModeCharge, common), event.Local, false)
 		w.up(0)
 		wantFrom(t, w.take(2, store.ModeCharge, l), event.Store, true)
 		wantFrom(t, w.take(2, store.ModeCharge, l), event.Store, false)
 		wantFrom(t, w.take(2, store.ModeCharge, l), event.Cache, false)
 		w.down(refuses)
 		wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
-		wantFrom(t, w.take(2, store.ModeCharge, l), event.Local, true)
+		wantFrom(t, w.take(2, store.ModeCharge, l), event.Local, false)
 		w.up(0)
 		time.Sleep(50 * time.Millisecond)
-		wantFrom(t, w.take(1, store.ModeCharge, common), event.Store, false) // after a replay
-		w.wantUnits(2, common)
+		wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, false) // after a replay
+		wantFrom(t, w.take(1, store.ModeCharge, common), event.Store, false)
+		w.wantUnits(3, l)
+		w.wantUnits(1, common)
 	})
 }
 

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	logsPerKey = 2 // backlogs, on average at most
+	logsPerKey  = 2   // backlogs, on average at most
+	logsInAPage = 256 // at least
 
 	mostOwed = 10_000      // takes of one log that are to be removed from it
 	ageSlack = time.Second // by how much less than the truth the age of a settlement may be
@@ -264,14 +265,14 @@ func (rec *record) reset(key *store.Key, limits []*store.Limit) (running []*run)
 	return running
 }
 
-// pages calls yield with the backlogs that are behind, shard by shard from a random one on, so that those which cannot
-// be replayed do not always come before the same others. No shard is locked meanwhile. Backlogs of which everything has
-// left the window are removed.
+// pages calls yield with some backlogs after the other that are behind, from a random shard on, so that those which
+// cannot be replayed do not always come before the same others. No shard is locked meanwhile. Backlogs of which
+// everything has left the window are removed.
 func (rec *record) pages(yield func([]*backlog) bool) {
 	first := int(newID() % uint64(len(rec.shards)))
+	var page []*backlog
 	for i := range rec.shards {
 		sh := &rec.shards[(first+i)%len(rec.shards)]
-		var page []*backlog
 		sh.mu.Lock()
 		for _, b := range sh.logs {
 			if rec.now()-b.last > b.limit.Window+ageSlack && b.run == nil {
@@ -281,8 +282,11 @@ func (rec *record) pages(yield func([]*backlog) bool) {
 			}
 		}
 		sh.mu.Unlock()
-		if !yield(page) {
-			return
+		if len(page) >= logsInAPage || i == len(rec.shards)-1 {
+			if !yield(page) {
+				return
+			}
+			page = nil
 		}
 	}
 }

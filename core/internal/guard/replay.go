@@ -18,13 +18,14 @@ const (
 	fewOwed     = 16          // settlements that a request waits for
 	mostReplays = 16          // logs that are replayed at the same time, and settlements of one log
 	mostFailed  = 16          // replays in a row, until the others are not tried
+	mostRuns    = 3           // of one log in a row
 	retryOne    = time.Second // after an error about one log
 
 	tidyInterval = 10 * time.Second // of the record while the store does not answer
 
 	// backgroundTimeouts is how long calls may take for which no request waits, in timeouts: a new connection takes
 	// several round trips.
-	backgroundTimeouts = 8
+	backgroundTimeouts = 4
 )
 
 var errReplaying = &store.StoreError{
@@ -44,29 +45,35 @@ type run struct {
 	err        error         // once it is done
 }
 
+// hasCaughtUp reports whether all logs were replayed since a call was last not answered. What is decided here
+// afterwards is decided by requests that have waited for this, and nobody waits for it: where a reply takes more than
+// half the time of a decision, there would always be something to wait for.
+func (g *Guard) hasCaughtUp() bool { return g.caughtUp.Load() == g.unanswered.Load() }
+
 // replayFirst waits until the store has what it lacks of the logs of a request, so that it can decide it. It fails if
 // that takes long.
-func (g *Guard) replayFirst(ctx context.Context, takes []store.Take) error {
+func (g *Guard) replayFirst(ctx context.Context, takes []store.Take) (waited bool, err error) {
 	for i := range takes {
 		for b := g.record.behind(&takes[i].Key, takes[i].Limit); b != nil; {
+			waited = true
 			r, err := g.startReplay(b)
 			if err != nil {
-				return err
+				return waited, err
 			}
 			select {
 			case <-r.done:
 				if r.err != nil {
-					return r.err
+					return waited, r.err
 				}
 			case <-r.long:
-				return errReplaying
+				return waited, errReplaying
 			case <-ctx.Done():
-				return errNoAnswer
+				return waited, errNoAnswer
 			}
 			b = g.record.behind(&takes[i].Key, takes[i].Limit)
 		}
 	}
-	return nil
+	return waited, nil
 }
 
 // startReplay starts a replay, or returns the one that is under way. It returns an error if there should be none now.
@@ -287,7 +294,10 @@ func (g *Guard) replayInBackground() {
 		case <-timer.C:
 		}
 		if !g.isOpen() && (!g.breaker.failing.Load() || g.ping() == nil) {
-			g.replayAll(g.background) //nolint:errcheck // it is repeated
+			unanswered := g.unanswered.Load()
+			if g.replayAll(g.background) == nil { // otherwise it is repeated
+				g.caughtUp.Store(unanswered)
+			}
 		} else if time.Since(tidied) >= tidyInterval {
 			g.record.pages(func([]*backlog) bool { return true })
 			tidied = time.Now()
@@ -307,12 +317,13 @@ func (g *Guard) replayInBackground() {
 	}
 }
 
-// replayAll replays each log, several at the same time, until the store does not answer.
+// replayAll replays each log, several at the same time, until the store does not answer. What is decided meanwhile is
+// replayed too, but not for ever.
 func (g *Guard) replayAll(ctx context.Context) (err error) {
 	var row atomic.Int64
 	for page := range g.record.pages {
 		failed := parallel(page, &row, mostFailed, func(b **backlog) error {
-			for g.record.behind(&(*b).key, (*b).limit) == *b {
+			for n := 0; n < mostRuns && g.record.behind(&(*b).key, (*b).limit) == *b; n++ {
 				r, err := g.startReplay(*b)
 				if err != nil {
 					return err

@@ -83,15 +83,18 @@ func (g *Guard) ask(ctx context.Context, takes []store.Take, answers []store.Ans
 	if g.isOpen() {
 		return false, g.lastError.Load()
 	}
-	begun := g.breaker.now()
-	if g.config.Failure == Local && g.record.backlogs.Load() > 0 {
-		err = g.replayFirst(ctx, takes)
+	begun, waited := g.breaker.now(), false
+	if g.config.Failure == Local && g.record.backlogs.Load() > 0 && !g.hasCaughtUp() {
+		waited, err = g.replayFirst(ctx, takes)
 	}
 	if asked = err == nil; asked {
 		err = g.store.take(ctx, takes, answers)
 	}
 	if asked || store.IsOutage(err) {
 		g.report(begun, err)
+	}
+	if asked && err != nil && !waited { // or it may not have had the time
+		g.unanswered.Add(1)
 	}
 	if asked && err != nil {
 		g.record.sent.Store(int64(g.record.now()))
@@ -130,7 +133,7 @@ func (g *Guard) decideHere(takes []store.Take, answers []store.Answer, asked boo
 				units = a.Granted
 			}
 			g.record.decided(&t.Key, t.Limit, units, at)
-			g.denials.Forget(&t.Key, t.Limit)
+			g.denials.ForgetForNow(&t.Key, t.Limit)
 		case !counted && asked:
 			g.disown(takes[i : i+1])
 		}
