@@ -56,21 +56,16 @@ func WithFailure(f Failure) Option {
 // several round trips: for a distant store, allow at least four, which redisstore.Check measures. A request that is
 // cancelled meanwhile is decided all the same, so that clients cannot avoid being counted by disconnecting.
 //
-// Time in which this process could not run, because it had no CPU time, does not count: the store may have answered,
-// and nobody could read it. So in an overloaded process a decision may take up to 5s longer, and if the store is then
-// asked again, twice as long. The log has a line about that, and [Stats] has Stalled. While the process can run, and
-// for calls on a connection that is open, a store that does not answer is given up after the timeout.
-//
-// Calls that the limiter makes on its own, to probe the store and to replay what was admitted without it, may take
-// several times as long.
+// An answer that has arrived is used, even if a process without CPU time reads it late. Calls that the limiter makes on
+// its own, to ask whether the store answers again and to replay what was admitted without it, may take several times as
+// long.
 func WithTimeout(d time.Duration) Option {
 	return optionWithin("WithTimeout", d, time.Millisecond, time.Minute, "the time is out of range", "choose 1ms to 1m",
 		func(c *config) { c.guard.Timeout = d })
 }
 
 // WithDenyCache sets the longest time for which a denial is answered from memory while the store is available, so that
-// the requests of a denied client do not reach the store: 0, which is never, to 1m. The default is 1s. After that, one
-// request asks the store, and others meanwhile are denied for up to a sixteenth longer.
+// the requests of a denied client do not reach the store: 0, which is never, to 1m. The default is 1s.
 //
 // A denial stays true until its wait is over, because a log loses entries only by time; so the cache denies no request
 // that the store would admit. What another process undoes or resets is seen with that delay. Only requests of the same
@@ -99,33 +94,27 @@ func WithFailLocalKeys(n int) Option {
 		"choose 1 to 100,000,000", func(c *config) { c.guard.LocalKeys = n })
 }
 
-// WithLease books units ahead where a key has many requests: this process then decides by itself, in some hundred
+// WithLease takes units ahead where a key has many requests: this process then decides by itself, in some hundred
 // nanoseconds, until the lease ends after d, or until its units are used up. Processes that share a log still never
 // exceed a quota together. d is 5ms to 1s; 20ms is good. It should be at least four round trips to the store, and at
 // most a fiftieth of the shortest window.
 //
-// Only keys that have had six or more requests in d of late get leases, and none where little of a quota remains. The
-// price is that a unit comes back up to d later than it would, that booked units which are not used are missing to
-// other processes until d has passed, and that those of a process that was killed are missing for a window and d.
-// Retry-After and the reset count booked units as used, and are up to d longer. A denial is remembered for at most d
-// ([WithDenyCache]).
+// The price is that every unit comes back d later than it would, because the windows of the store are longer by d.
+// Units that were taken ahead and are not used are missing to other processes until d has passed, and to everybody for a
+// window and d if the process was killed. Retry-After and the reset count them as used. A denial is remembered for at
+// most d ([WithDenyCache]), and [Limiter.Reset] leaves what is younger than d.
+//
+// All processes that share logs need the same d: with another one they have other logs, and so a quota of their own.
 //
 // The process ends a lease by its monotonic clock and by its wall clock, whichever comes first. If all clocks of a
 // process stop, as of a virtual machine that is paused, it may use what is left of its leases when it goes on.
 //
-// Leases are for keys with many requests. With a thousand keys that are all asked evenly by 64 and 256 goroutines,
-// measured beside the same limiter without leases, no key had enough requests for a lease of 20ms, and the speed was
-// the same. With 100ms, each key had 6 to 8 requests in a lease, which is just enough: after about a second, nearly all
-// were served by leases, at 10 to 20 times the speed; before, and with 40ms, checks were up to a tenth slower. The
-// first lease of a key takes the store a tenth of a millisecond, since it rewrites the log once. A limiter with leases
-// takes half a megabyte more.
+// Only keys that have had six or more requests in d of late get leases, of a quarter of what remains at most. So with a
+// thousand keys that are all asked evenly, no key may have enough requests for a lease of 20ms.
 //
-// A lease is of one key and its limits. A request that it cannot serve ends it, as [Limiter.Record] and [Limiter.Reset]
-// do. Limits of [WithShadow] are asked about each request, so there are no leases with it, and with [WithBan] each
-// request still asks whether there is a ban. The store must be able to book (store.Leaser), as those of redisstore are,
-// and all limits must be sliding logs.
-//
-// All processes that share a log must run this version before the first of them uses leases.
+// Leases serve requests of one unit of the limits of one key, all of them sliding logs. Other requests of the key end
+// its lease, as [Limiter.Record] and [Limiter.Reset] do. With [WithBan] each request still asks whether there is a ban.
+// The store must be able to settle (store.Settler). A [MemoryStore] needs no leases, and has none.
 func WithLease(d time.Duration) Option {
 	return optionWithin("WithLease", d, 5*time.Millisecond, longestLease, "the time is out of range",
 		"choose 5ms to 1s; 20ms is good", func(c *config) { c.guard.Lease = d.Truncate(time.Microsecond) })

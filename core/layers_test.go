@@ -79,8 +79,12 @@ var layers = []struct {
 		below + "store", "github.com/redis/go-redis/v9",
 		"github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
 	}},
-	{below + "redisstore", []string{
+	{inside + "redislog", []string{
 		below + "store", inside + "redisclient", "github.com/redis/go-redis/v9", "github.com/cespare/xxhash",
+		"github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
+	}},
+	{below + "redisstore", []string{
+		below + "store", inside + "redisclient", inside + "redislog", "github.com/redis/go-redis/v9", "github.com/cespare/xxhash",
 		"github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
 	}},
 	// Newer versions of fasthttp need go-brrr in place of brotli.

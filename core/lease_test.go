@@ -257,7 +257,7 @@ func TestLeaseServesAHotKey(t *testing.T) {
 func TestLeasesAgainstOracle(t *testing.T) {
 	counts := map[string]int{} // of all cases, since a short one may have no denial
 	for _, processes := range []int{1, 3, 8} {
-		for _, kind := range []string{"alike", "mixed", "overridden"} {
+		for _, kind := range []string{"units", "costs", "overridden"} {
 			if kind == "overridden" && processes != 3 {
 				continue
 			}
@@ -286,14 +286,11 @@ func leasesAgainstOracle(t *testing.T, processes int, kind string, counts map[st
 	}
 	ends := time.Now().Add(time.Duration(seconds) * time.Second)
 	for n := range processes {
-		length, opts := 20*time.Millisecond, []core.Option{core.WithStore(connection{logs, unreliable})}
-		switch kind {
-		case "mixed":
-			length = time.Duration(5+rand.N(40)) * time.Millisecond
-		case "overridden":
+		opts := []core.Option{core.WithStore(connection{logs, unreliable})}
+		if kind == "overridden" {
 			opts = append(opts, core.WithOverrides(), core.WithName("shared"))
 		}
-		l := newLimiter(t, limits, append(opts, core.WithLease(length), core.WithFailure(core.FailClosed))...)
+		l := newLimiter(t, limits, append(opts, core.WithLease(20*time.Millisecond), core.WithFailure(core.FailClosed))...)
 		if kind == "overridden" && n == 0 {
 			all.Go(func() { overrideUntil(l, ends, limits) })
 		}
@@ -302,7 +299,7 @@ func leasesAgainstOracle(t *testing.T, processes int, kind string, counts map[st
 			all.Go(func() {
 				for time.Now().Before(ends) {
 					cost := 1
-					if kind == "mixed" && rand.N(5) == 0 {
+					if kind == "costs" && rand.N(5) == 0 {
 						cost = 1 + rand.N(5)
 					}
 					d, err := l.AllowN(context.Background(), "k", cost)

@@ -79,10 +79,20 @@ func (g *Guard) TakeLeased(
 			if u = h.spend(takes, answers); u.IsLeased() {
 				return u, event.Lease, nil
 			}
+			if ctx.Err() != nil { // they all waited for one call, which counts as one failure
+				setID(takes, newID())
+				from, err = g.withoutStore(takes, answers, false, errNoUnits)
+				return u, from, err
+			}
 		}
 	}
 	from, err = g.decide(ctx, takes, answers)
 	return u, from, err
+}
+
+var errNoUnits = &store.StoreError{
+	Class: "timeout", Err: errors.New("units for several requests were not taken in time"),
+	Advice: "find out why the store is slow",
 }
 
 // await waits until done is closed, or for the end of ctx.

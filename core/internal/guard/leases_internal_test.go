@@ -287,6 +287,7 @@ func TestWithoutLease(t *testing.T) {
 			f.ask(0, 1)
 			time.Sleep(time.Millisecond)
 		}
+		time.Sleep(20 * time.Millisecond) // until the lease in hand has ended
 		f.links[0].up(10 * time.Millisecond)
 		f.ask(0, 1) // asks for a lease, and gets a unit
 		var all sync.WaitGroup
