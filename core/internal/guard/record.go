@@ -155,6 +155,7 @@ func (rec *record) behind(k *store.Key, l *store.Limit) *backlog {
 func (rec *record) changed(b *backlog, takes int) {
 	b.changes++
 	b.last = rec.now()
+	takes = min(takes, max(store.MaxRecorded-b.takes, 0)) // the log of this process keeps no more
 	b.takes += takes
 	rec.takes.Add(int64(takes))
 	rec.added()
