@@ -58,7 +58,7 @@ const (
 	Cache                // a denial of the store that was remembered
 	Memory               // a MemoryStore
 	Local                // the failure policy, because the store does not answer
-	Lease                // units that were booked ahead
+	Lease                // units that were taken ahead
 )
 
 var sources = [...]string{"none", "store", "cache", "memory", "local", "lease"}
@@ -79,10 +79,9 @@ const (
 	Reset
 	Overrides
 	SetOverride
-	Book
 )
 
-var operations = [...]string{"take", "settle", "merge", "log", "renew", "reset", "overrides", "set override", "book"}
+var operations = [...]string{"take", "settle", "merge", "log", "renew", "reset", "overrides", "set override"}
 
 // String is the operation in words fit for a metric, such as "take".
 func (o Operation) String() string { return word(operations[:], int(o)) }
