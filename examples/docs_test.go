@@ -96,7 +96,7 @@ func TestClassesOfFaults(t *testing.T) {
 		redisstore.ClassTimeout, redisstore.ClassRefused, redisstore.ClassPool, redisstore.ClassAuth,
 		redisstore.ClassReadOnly, redisstore.ClassCluster, redisstore.ClassBusy, redisstore.ClassOOM,
 		redisstore.ClassScript, redisstore.ClassType, redisstore.ClassProtocol,
-		"process", // of the limiter. ClassCanceled is of callers, not of a fault
+		"replay", // of the guard. ClassCanceled is of callers, not of a fault
 	}
 	_, table, _ := strings.Cut(documents(t)["../docs/operating.md"], "\n| fault | class |")
 	var found []string
