@@ -5,9 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -500,58 +497,5 @@ func TestHotKeyIsOneQuestion(t *testing.T) {
 	}
 	if n := rdb.ZCard(t.Context(), "sash:{"+store.NewKey("test", "k").String()+"}:"+l.Log).Val(); n != 1000 {
 		t.Errorf("%d entries", n)
-	}
-}
-
-// Check tries all scripts, and names the commands that it may not run.
-func TestCheck(t *testing.T) {
-	rdb := start(t)
-	if err := redisstore.Check(t.Context(), rdb); err != nil {
-		t.Error(err)
-	}
-	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
-		t.Errorf("%d keys are left", n)
-	}
-	if err := rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-zmscore").Err(); err != nil {
-		t.Fatal(err)
-	}
-	var failed *store.StoreError
-	if err := redisstore.Check(t.Context(), rdb); !errors.As(err, &failed) || failed.Class != redisstore.ClassAuth {
-		t.Errorf("%v, want class auth", err)
-	}
-}
-
-// The commands that advice names are those that the scripts call, lines of Lua are short, and so are scripts.
-func TestLua(t *testing.T) {
-	commands := regexp.MustCompile(`call\('([A-Z]+)'`)
-	for dir, named := range map[string][]string{".": redisstore.Commands, "../redisstream": nil} {
-		names, err := filepath.Glob(dir + "/lua/*.lua")
-		if err != nil || len(names) == 0 {
-			t.Fatal(names, err)
-		}
-		var called []string
-		for _, name := range append(names, "../redislog/lua/clock.lua") {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for line := range strings.Lines(string(text)) {
-				if len(line) > 121 {
-					t.Errorf("%s: a line of %d columns: %s", name, len(line), line)
-				}
-			}
-			for _, found := range commands.FindAllSubmatch(text, -1) {
-				called = append(called, string(found[1]))
-			}
-		}
-		slices.Sort(called)
-		if called = slices.Compact(called); named != nil && !slices.Equal(called, named) {
-			t.Errorf("the scripts of %s call\n%q, and advice names\n%q", dir, called, named)
-		}
-	}
-	for name, most := range map[string]int{"one": 200, "list": 420} {
-		if n := strings.Count(redisstore.Script(name), "\n"); n > most {
-			t.Errorf("%s has %d lines as it runs, want %d at most", name, n, most)
-		}
 	}
 }

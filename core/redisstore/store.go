@@ -126,33 +126,33 @@ func Check(ctx context.Context, client Client, opts ...Option) error {
 	})
 }
 
-// try uses each script on scratch keys.
+// try uses each script on scratch keys, so that each command runs once.
 func (s *redisStore) try(ctx context.Context, number int) error {
 	key, limits := store.NewKey("check", strconv.Itoa(number)), tried()
-	takes := make([]store.Take, len(limits))
-	for i, l := range limits {
-		takes[i] = store.Take{Key: key, Limit: l, Cost: 1, ID: 1}
+	log := limits[0]
+	take := func(id uint64, mode store.Mode, limits ...*store.Limit) func() error {
+		takes := make([]store.Take, len(limits))
+		for i, l := range limits {
+			takes[i] = store.Take{Key: key, Limit: l, Cost: 1, ID: id, Mode: mode}
+		}
+		return func() error { return s.Take(ctx, takes, make([]store.Answer, len(takes))) }
 	}
-	answers := make([]store.Answer, len(takes))
-	if err := s.Take(ctx, takes[:1], answers[:1]); err != nil {
-		return err
+	for _, step := range []func() error{
+		take(1, store.ModeCharge, log),
+		take(2, store.ModeCharge, limits[1:]...),
+		take(3, store.ModeCharge, limits[1:]...), // adds to what is there
+		take(4, store.ModeChargeDenied, log),     // is denied
+		func() error { return s.Settle(ctx, store.Settlement{Key: key, Limit: log, ID: 4, Was: 3, Cost: 2}) },
+		func() error { return s.Renew(ctx, store.Renewal{Key: key, Limit: log, IDs: []uint64{5}}) },
+		func() error { _, err := s.Log(ctx, key, log); return err },
+		func() error { return s.Reset(ctx, key, limits, time.Minute) },
+		func() error { return s.Reset(ctx, key, limits, 0) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	for i := range takes {
-		takes[i].ID = 2
-	}
-	if err := s.Take(ctx, takes, answers); err != nil {
-		return err
-	}
-	if err := s.Settle(ctx, store.Settlement{Key: key, Limit: limits[0], ID: 2, Was: 3, Cost: 2}); err != nil {
-		return err
-	}
-	if err := s.Renew(ctx, store.Renewal{Key: key, Limit: limits[0], IDs: []uint64{takes[0].ID}}); err != nil {
-		return err
-	}
-	if _, err := s.Log(ctx, key, limits[0]); err != nil {
-		return err
-	}
-	return s.Reset(ctx, key, limits, 0)
+	return nil
 }
 
 // tried are limits of all kinds, on logs that last as long as Check.
@@ -161,8 +161,8 @@ func tried() []*store.Limit {
 		{Log: "log"}, {Log: "window", Algorithm: store.FixedWindow}, {Log: "counter", Algorithm: store.SlidingCounter},
 		{Log: "bucket", Algorithm: store.TokenBucket, Refill: 9},
 	}
-	for _, l := range limits {
-		l.Quota, l.Window = 9, time.Minute
+	for i, l := range limits {
+		l.Quota, l.Window = 1+9*i, time.Minute
 	}
 	return limits
 }

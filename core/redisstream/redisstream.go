@@ -1,6 +1,3 @@
-// Package redisstream keeps logs in Redis Streams, which saves memory where a quota is large: package redisstore keeps
-// them in sorted sets, of which Redis makes a skiplist above 128 entries. A request asks one log, and each take costs
-// one unit.
 package redisstream
 
 import (
@@ -47,6 +44,9 @@ var (
 	kind = redislog.NewKind(":s", files)
 	take = redislog.NewScript(files, "take")
 
+	// lookUp is what take does if an entry has the instant of the one before.
+	lookUp = redisclient.NewScript("return {#redis.call('XINFO', 'STREAM', KEYS[1])}")
+
 	of = redisclient.Package{Name: "redisstream", Commands: []string{
 		"PEXPIRE", "PTTL", "TIME", "UNLINK", "XADD", "XDEL", "XINFO", "XLEN", "XRANGE", "XREVRANGE", "XTRIM",
 	}}
@@ -80,8 +80,13 @@ func Check(ctx context.Context, client Client, opts ...Option) error {
 	return newStore(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
 		s := &streamStore{Logs: redislog.New(kind, one)}
 		key, l := store.NewKey("check", strconv.Itoa(number)), &store.Limit{Log: "log", Quota: 9, Window: time.Minute}
-		takes := []store.Take{{Key: key, Limit: l, Cost: 1, ID: 1, Mode: store.ModeChargeDenied}}
-		if err := s.Take(ctx, takes, make([]store.Answer, 1)); err != nil {
+		for id := range uint64(2) {
+			takes := []store.Take{{Key: key, Limit: l, Cost: 1, ID: id + 1, Mode: store.ModeChargeDenied}}
+			if err := s.Take(ctx, takes, make([]store.Answer, 1)); err != nil {
+				return err
+			}
+		}
+		if _, err := s.Run(ctx, lookUp, []string{s.Key(&key, l)}); err != nil {
 			return err
 		}
 		if err := s.Settle(ctx, store.Settlement{Key: key, Limit: l, ID: 1, Was: 1}); err != nil {
@@ -99,6 +104,12 @@ func (s *streamStore) Validate(limits ...*store.Limit) error {
 			faults = append(faults, &store.ConfigError{
 				Option: "InFlight", Problem: "permits cannot be renewed in a stream",
 				Remedy: "use a store of package redisstore for requests in flight",
+			})
+		}
+		if l.Leased {
+			faults = append(faults, &store.ConfigError{
+				Option: "WithLease", Problem: "each entry of a stream is one unit, and a lease takes several",
+				Remedy: "leave the option out, or use a store of package redisstore",
 			})
 		}
 	}

@@ -28,6 +28,9 @@ type Limit struct {
 	// no limit, is ModePeek, and denials are never recorded: ModeChargeDenied is ModeCharge.
 	Permits bool
 
+	// Leased says that limiters take units of the log ahead: many at once in ModeAtMost, whatever their requests cost.
+	Leased bool
+
 	// Unlimited says that there is always room. The log is trimmed as in ModeRecord.
 	Unlimited bool
 }

@@ -210,6 +210,7 @@ func (e *Engine) compileOne(g *Given, o *owner, valid bool) Limit {
 		l.Quota, like.Refill = g.Burst, g.Quota
 	case g.Algorithm == store.SlidingLog:
 		like.Window += e.config.Guard.Lease
+		like.Leased = e.config.Guard.Lease > 0
 	}
 	if like.Quota = l.Quota; valid {
 		like.Log = logName(&like, &g.Limit)

@@ -271,12 +271,15 @@ func classOfDatabase(t *testing.T, node *redistest.Server) string {
 	return redisclient.ClassCluster
 }
 
-// Replies of servers that this machine does not have, and of commands with several keys.
+// Replies of all engines, of which a machine has one, and of commands with several keys. The user is alice.
 func TestErrorClassesOfReplies(t *testing.T) {
 	const (
 		inRedis6  = "-ERR Error running script (call to f_0a1b): @user_script:9: "
 		inCommand = inRedis6 + "@user_script: 9: "
 		inScript  = " script: 0a1b, on @user_script:9."
+
+		noPermission = "-NOPERM this user has no permissions to "
+		failure      = "-ERR ACL failure in script: "
 	)
 	for _, c := range []struct{ reply, class, advice string }{
 		// Redis 6.2
@@ -293,12 +296,30 @@ func TestErrorClassesOfReplies(t *testing.T) {
 			redisclient.ClassAuth, "no AUTH"},
 		{"-ERR unknown command `evalsha`, with args beginning with: `0a1b`, `1`, `" + taken + "`, ",
 			redisclient.ClassScript, "rename-command"},
-		// Redis 7.2 and Valkey
-		{"-NOPERM User app has no permissions to run the 'evalsha' command", redisclient.ClassAuth, "+evalsha"},
-		{"-NOPERM No permissions to access a key", redisclient.ClassAuth, "~sash:*"},
-		{"-ERR ACL failure in script: User app has no permissions to run the 'zadd' command" + inScript,
+		{noPermission + "run the 'evalsha' command or its subcommand", redisclient.ClassAuth, "+evalsha"},
+		{noPermission + "access one of the keys used as arguments", redisclient.ClassAuth, "~sash:*"},
+		{"-ERR DB index is out of range", redisclient.ClassScript, "Options.DB"},
+		// Redis 7.0
+		{noPermission + "run the 'evalsha' command", redisclient.ClassAuth, "+evalsha"},
+		{"-ERR The user executing the script can't run this command or subcommand" + inScript,
 			redisclient.ClassAuth, "+zadd"},
+		// Redis 7.2 and Valkey
+		{"-NOPERM User alice has no permissions to run the 'evalsha' command", redisclient.ClassAuth, "+evalsha"},
+		{"-NOPERM User alice'has(no)permissions has no permissions to run the 'evalsha' command",
+			redisclient.ClassAuth, "+evalsha"},
+		{"-NOPERM No permissions to access a key", redisclient.ClassAuth, "~sash:*"},
+		{failure + "User alice has no permissions to run the 'zadd' command" + inScript, redisclient.ClassAuth, "+zadd"},
+		{failure + "No permissions to access a key" + inScript, redisclient.ClassAuth, "~sash:*"},
 		{"-ERR This command is not allowed from script" + inScript, redisclient.ClassScript, "Valkey"},
+		{"-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to " +
+			"disk. Commands that may modify the data set are disabled", redisclient.ClassReadOnly, "log"},
+		// Redis 8.0, Valkey 8 and 9
+		{"-ERR Unknown Redis command called from script" + inScript, redisclient.ClassScript, "rename-command"},
+		{"-ERR Unknown command called from script" + inScript, redisclient.ClassScript, "rename-command"},
+		{failure + "User alice has no permissions to run the 'zadd' command script: on @user_script:48.",
+			redisclient.ClassAuth, "+zadd"},
+		{"-WRONGTYPE Operation against a key holding the wrong kind of value script: on @user_script:48.",
+			redisclient.ClassType, "WithPrefix"},
 		// from another host, or with several keys
 		{"-DENIED Redis is running in protected mode because protected mode is enabled",
 			redisclient.ClassAuth, "protected mode"},
@@ -326,5 +347,25 @@ func TestErrorClassesOfReplies(t *testing.T) {
 		t.Run(c.reply, func(t *testing.T) {
 			wantClass(t, take(t.Context(), plain(t, &redis.Options{Addr: addr})), c.class, c.advice)
 		})
+	}
+}
+
+// Servers reply in two ways that they do not know a script, and are then sent its text.
+func TestScriptsAreSentToEngines(t *testing.T) {
+	for _, unknown := range []string{
+		"-NOSCRIPT No matching script. Please use EVAL.", "-NOSCRIPT No matching script.",
+	} {
+		addr := redistest.StartFake(t, func(command []string) string {
+			switch command[0] {
+			case "EVALSHA":
+				return unknown + "\r\n"
+			case "EVAL":
+				return "*1\r\n:0\r\n"
+			}
+			return ""
+		})
+		if err := take(t.Context(), plain(t, &redis.Options{Addr: addr})); err != nil {
+			t.Errorf("after %s: %v", unknown, err)
+		}
 	}
 }

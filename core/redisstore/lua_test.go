@@ -1,0 +1,126 @@
+package redisstore_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/redisstream"
+)
+
+// documented returns the commands that the documentation of a package names.
+func documented(t *testing.T, dir string) []string {
+	t.Helper()
+	text, err := os.ReadFile(dir + "/doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(strings.ReplaceAll(string(text), "\n//", ""), "with a user that may run ")
+	list, _, _ = strings.Cut(list, "on keys")
+	return regexp.MustCompile(`[A-Z]{3,}`).FindAllString(list, -1)
+}
+
+// The commands that the documentation and advice name are those that the scripts call.
+func TestCommands(t *testing.T) {
+	calls := regexp.MustCompile(`call\('([A-Z]+)'`)
+	for _, dir := range []string{"../redisstore", "../redisstream"} {
+		var called []string
+		for _, pattern := range []string{dir + "/lua/*", "../internal/redislog/lua/*", "../internal/redisclient/lua/*"} {
+			names, err := filepath.Glob(pattern)
+			if err != nil || len(names) == 0 {
+				t.Fatal(names, err)
+			}
+			for _, name := range names {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, found := range calls.FindAllSubmatch(text, -1) {
+					called = append(called, string(found[1]))
+				}
+			}
+		}
+		called = append(called, "EVAL", "EVALSHA")
+		slices.Sort(called)
+		called = slices.Compact(called)
+		named := documented(t, dir)
+		if slices.Sort(named); !slices.Equal(called, named) {
+			t.Errorf("the scripts of %s call\n%q, and the documentation names\n%q", dir, called, named)
+		}
+	}
+}
+
+// A user with these commands alone, on the store's keys, is enough for Check, and Check misses each command that the
+// documentation names, but for those of overrides.
+func TestCheckOfPermissions(t *testing.T) {
+	rdb := start(t)
+	for dir, check := range map[string]func(context.Context, *redis.Client) error{
+		"../redisstore":  func(ctx context.Context, c *redis.Client) error { return redisstore.Check(ctx, c) },
+		"../redisstream": func(ctx context.Context, c *redis.Client) error { return redisstream.Check(ctx, c) },
+	} {
+		commands := documented(t, dir)
+		as := func(without string) error {
+			flush(t, rdb)
+			rules := []any{"ACL", "SETUSER", "app", "reset", "on", "nopass", "~sash:*", "+info"}
+			for _, command := range commands {
+				if command != without {
+					rules = append(rules, "+"+strings.ToLower(command))
+				}
+			}
+			if err := rdb.Do(t.Context(), rules...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			o := *rdb.Options()
+			o.Username, o.Password = "app", "any"
+			app := redis.NewClient(&o)
+			defer app.Close()
+			return check(t.Context(), app)
+		}
+		if err := as(""); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+		if n := rdb.DBSize(t.Context()).Val(); n != 0 {
+			t.Errorf("%s: %d keys are left", dir, n)
+		}
+		for _, command := range commands {
+			if strings.HasPrefix(command, "H") { // of overrides
+				continue
+			}
+			if err := as(command); err == nil || !strings.Contains(err.Error(), "+"+strings.ToLower(command)) {
+				t.Errorf("%s without %s: %v", dir, command, err)
+			}
+		}
+	}
+}
+
+// Lines of Lua are short, and so are scripts.
+func TestLua(t *testing.T) {
+	names, err := filepath.Glob("../*/lua/*.lua")
+	more, _ := filepath.Glob("../internal/*/lua/*.lua")
+	if names = append(names, more...); err != nil || len(names) < 9 {
+		t.Fatal(names, err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if len(line) > 121 {
+				t.Errorf("%s: a line of %d columns: %s", name, len(line), line)
+			}
+		}
+	}
+	for name, most := range map[string]int{"one": 200, "list": 420} {
+		if n := strings.Count(redisstore.Script(name), "\n"); n > most {
+			t.Errorf("%s has %d lines as it runs, want %d at most", name, n, most)
+		}
+	}
+}
