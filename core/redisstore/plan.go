@@ -186,12 +186,13 @@ func (p *plan) readOne(q *redisclient.Question, t *store.Take, a *store.Answer) 
 	if number == 0 {
 		admitted, used, reset, wait := q.Reply[1], q.Reply[2], q.Reply[3], q.Reply[4]
 		*a = answer(used+min(admitted, place)*int64(cost), reset, wait, place < admitted)
-		return inRange(t.Limit, used, reset, wait)
+		return inRange(t.Limit, used, reset, wait) && admitted >= 0 && admitted <= int64(q.StandsFor)
 	}
 	value := max(number, -number) - 1
 	used, reset := value/p.span, value%p.span
 	*a = answer(used+place*int64(cost), reset, reset, number > 0)
-	return reset > 0
+	quota := int64(t.Limit.Quota)
+	return reset > 0 && (number > 0 && used < quota || number < 0 && used == quota)
 }
 
 func (p *plan) readList(q *redisclient.Question, takes []store.Take, answers []store.Answer) bool {
@@ -200,7 +201,11 @@ func (p *plan) readList(q *redisclient.Question, takes []store.Take, answers []s
 	if !isShort {
 		reply = reply[1:]
 	}
-	admitted, good, denied := isShort || place < recorded, true, false
+	most := q.StandsFor
+	if p.mode == store.ModeAtMost {
+		most = least(takes)
+	}
+	admitted, good, denied := isShort || place < recorded, recorded <= int64(most), false
 	for i := range takes {
 		l, used, reset, wait := takes[i].Limit, -reply[0]-1, int64(0), int64(0)
 		switch {
@@ -212,7 +217,7 @@ func (p *plan) readList(q *redisclient.Question, takes []store.Take, answers []s
 			span := l.Window.Microseconds() + 1
 			used, reset, reply = used/span, used%span, reply[1:]
 		}
-		good = good && inRange(l, used, reset, wait)
+		good = good && inRange(l, used, reset, wait) && !(isShort && used >= int64(l.Quota))
 		cost, mode := l.Counted(takes[i].Cost, takes[i].Mode)
 		switch mode {
 		case store.ModeCharge, store.ModeChargeDenied:

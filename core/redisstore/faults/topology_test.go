@@ -13,7 +13,6 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
-	"github.com/sashlimit/sash/core/store"
 )
 
 // A cluster, and clients as go-redis makes them: they do not look at deadlines.
@@ -52,11 +51,11 @@ func craftedKeys(t *testing.T, c *redistest.Cluster) {
 	r.exactly("", during.admitted, 20*len(keys))
 }
 
-// logKey is the one key of Redis that begins with sash and this policy's name.
+// logKey is the one key of Redis that has a log of this policy.
 func logKey(t *testing.T, policy string, servers ...*redistest.Server) string {
 	t.Helper()
 	for _, s := range servers {
-		for _, key := range do(t, s, "KEYS", "sash:1:"+policy+":*").([]any) {
+		for _, key := range do(t, s, "KEYS", "sash:{"+policy+":*").([]any) {
 			return key.(string)
 		}
 	}
@@ -176,7 +175,7 @@ func oneNodeKilled(t *testing.T, c *redistest.Cluster) {
 	for i := range 30 {
 		key := fmt.Sprint(i)
 		r.ask(finder, key, new(tally))
-		if len(do(t, dies, "KEYS", "sash:1:one:*").([]any)) > 0 {
+		if len(do(t, dies, "KEYS", "sash:{one:*").([]any)) > 0 {
 			lost = append(lost, key)
 		} else {
 			kept = append(kept, key)
@@ -361,7 +360,7 @@ redis.call('PEXPIRE', KEYS[1], math.max(1, redis.call('PTTL', KEYS[1]) + ARGV[1]
 			before := r.stream(l, 100, 2*window+window/3, only("k"))()
 			key := logKey(t, name, server)
 			r.inject(func() { do(t, server, "EVAL", shift, "1", key, fmt.Sprint(skew.Microseconds())) })
-			during := r.stream(l, 100, window+store.LongestLease, only("k"))()
+			during := r.stream(l, 100, window+time.Second, only("k"))()
 			r.over()
 			r.degraded(during, false)
 			after := r.stream(l, 100, 2*window, only("k"))()
