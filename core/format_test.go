@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,12 +64,20 @@ func decimals(b []byte) string {
 type keeper struct {
 	*core.MemoryStore
 	fail   bool
-	asked  []any
 	failed error
+
+	mu    sync.Mutex // as shadows ask at the same time
+	asked []any
+}
+
+func (k *keeper) keep(values ...any) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = append(k.asked, values...)
 }
 
 func (k *keeper) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	k.asked = append(k.asked, takes[0], &takes[0])
+	k.keep(takes[0], &takes[0])
 	if k.fail {
 		return k.failed
 	}
@@ -76,20 +85,17 @@ func (k *keeper) Take(ctx context.Context, takes []store.Take, answers []store.A
 }
 
 func (k *keeper) Settle(ctx context.Context, s store.Settlement) error {
-	k.asked = append(k.asked, s, &s)
+	k.keep(s, &s)
 	return k.MemoryStore.Settle(ctx, s)
 }
 
 func (k *keeper) Merge(_ context.Context, m store.MergeRequest) error {
-	k.asked = append(k.asked, m, &m)
+	k.keep(m, &m)
 	return nil
 }
 
 func (k *keeper) Reset(ctx context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
-	k.asked = append(
-		k.asked,
-		store.MergeRequest{Key: key, Entries: []store.Entry{{Age: time.Second, Cost: 1}}},
-	)
+	k.keep(store.MergeRequest{Key: key, Entries: []store.Entry{{Age: time.Second, Cost: 1}}})
 	return k.MemoryStore.Reset(ctx, key, limits, young)
 }
 
