@@ -27,6 +27,7 @@ type client struct {
 
 	mu      sync.Mutex
 	scripts map[string]*redis.Script
+	again   func() // runs the latest script again
 }
 
 func newClient(rdb redis.UniversalClient) *client {
@@ -51,6 +52,10 @@ func (c *client) Eval(ctx context.Context, text string, keys []string, args ...a
 	if script == nil {
 		script = redis.NewScript(timed)
 		c.scripts[timed] = script
+	}
+	c.again = func() {
+		_, keys := c.Script(text, keys[:len(keys)-2])
+		script.Run(ctx, c.UniversalClient, keys, args...)
 	}
 	c.mu.Unlock()
 	if c.twice {

@@ -68,6 +68,9 @@ func (g *Guard) replayFirst(ctx context.Context, takes []store.Take) (waited boo
 			case <-r.long:
 				return waited, errReplaying
 			case <-ctx.Done():
+				if g.breaker.failing.Load() {
+					return waited, g.lastError.Load() // which tells why there is no answer
+				}
 				return waited, errNoAnswer
 			}
 			b = g.record.behind(&takes[i].Key, takes[i].Limit)

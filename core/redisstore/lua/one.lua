@@ -79,12 +79,12 @@ for k = 1, n do
       end
     elseif size == quota and not call('ZSCORE', key, id) then
       future = future or '(' .. text(now + 1000000) -- see log.lua
-      if call('ZREMRANGEBYSCORE', key, future, '+inf') == 0 then told = -(size * (window + 1) + left + 1) end
+      if call('ZCOUNT', key, future, '+inf') == 0 then told = -(size * (window + 1) + left + 1) end
     end
   elseif #id == 12 then
     local two, cost = call('ZRANGE', key, '0', '1', 'WITHSCORES'), struct.unpack('>I4', id, 9)
     local units, left = -(two[2] or 0), (two[4] or 0) - now + window
-    if left > 0 and left <= window and two[1] == '' and units + cost <= quota then
+    if left > 0 and left <= window and two[1] == '' and units > 0 and units + cost <= quota then
       -- One command for both: LT leaves an entry that is there alone, since that has an earlier stamp.
       local added = call('ZADD', key, 'LT', stamp, id, -units - cost, '')
       if added == 0 then
