@@ -72,6 +72,10 @@ func TestHints(t *testing.T) {
 			{"200", []string{`"1000-tokens-per-minute";r=695;`, "(10 tokens)"}},
 			{"200", []string{"(1000 tokens)"}},
 		}},
+		{"llm", time.Minute, nil, []string{"301", "401", "/limits/"}, []answer{
+			{"200", []string{`"1000-tokens-per-minute";r=695;`, `"4-in-flight";r=3`, "(10 tokens)"}},
+			{"401", []string{"Bearer realm"}},
+		}},
 		{"overage", 28 * 24 * time.Hour, nil, []string{"Ann", "3 requests", "4 more"}, []answer{
 			{"200 200 200 429", []string{`Ratelimit: "3-per-month";r=0;`}},
 			{"200 200 200 200 200 200 200 200 200 429", []string{`Ratelimit: "4-per-month";r=0;`, "X-Billed: 4"}},
