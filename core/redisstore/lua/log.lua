@@ -36,30 +36,25 @@ local function newLog()
   end
 
   -- look returns what a log holds in the window: its units; when the oldest entry was recorded, or nil; whether the log
-  -- counts its units in ''; how many entries have expired, and how many units these have. It corrects '' if that says
-  -- less than has expired.
+  -- counts its units in ''; how many entries have expired, and how many units these have. It corrects '' if that has no
+  -- units.
   function log.look(key, window)
     local size = call('ZCARD', key)
     if size == 0 then return 0, nil, false, 0, 0 end
     local found = call('ZRANGE', key, '0', reach, 'WITHSCORES')
     local counted = found[1] == ''
+    if counted and found[2] + 0 >= 0 then return log.look(recount(key) or key, window) end
     local units, i, expired, gone = counted and -found[2] or size, counted and 4 or 2, 0, 0
     while found[i] and found[i] + window <= now do
       expired, gone, i = expired + 1, gone + costOf(found[i - 1]), i + 2
     end
     reach = (counted and 1 or 0) + math.min(expired, 2)
-    local rank
-    if not found[i] then
-      expired = call('ZCOUNT', key, '1', text(now - window))
-      rank = counted and expired + 1 or expired
-      if rank >= size then return 0, nil, counted, expired, 0 end
-      gone = counted and sum(key, 1, expired) or expired
-    end
-    if units < gone then
-      recount(key)
-      return log.look(key, window)
-    end
-    return units - gone, found[i] or call('ZRANGE', key, rank, rank, 'WITHSCORES')[2], counted, expired, gone
+    if found[i] then return units - gone, found[i], counted, expired, gone end
+    expired = call('ZCOUNT', key, '1', text(now - window))
+    local rank = counted and expired + 1 or expired
+    if rank >= size then return 0, nil, counted, expired, 0 end
+    gone = counted and sum(key, 1, expired) or expired
+    return units - gone, call('ZRANGE', key, rank, rank, 'WITHSCORES')[2], counted, expired, gone
   end
 
   -- record removes what has expired, and adds entries of one cost, one for each id, unless the log has them. It expects

@@ -7,9 +7,8 @@
 -- include log
 local n = #KEYS
 local quota, window, ttl = ARGV[n + 1] + 0, ARGV[n + 2] + 0, ARGV[n + 3] + 0
-local reply, r = {}, 0
+local reply, r, leaving = {}, 0, false -- leaving: whether the last log had expired entries, as the next mostly has then
 local cut, future -- the latest instant that has expired, as text; what was recorded before the clock was set back
-local leaving = false -- whether the last log had expired entries: then the next one mostly has some as well
 local log -- the functions of log.lua, when they are needed
 
 -- decide is for any takes and logs.
