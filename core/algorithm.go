@@ -11,14 +11,12 @@ import (
 // Algorithm is how the units of a limit are counted; see [Limit.With]. All but [SlidingLog] keep a number or two for
 // each key instead of a log. They take less memory and are not exact; the documentation of each says what it gives up.
 //
-// They keep counters, not requests, so [New] returns an error for [WithRefund] and [WithCountDenied] with such limits,
-// and for [WithShadow] of such limits; [Decision.Undo], [Decision.Settle], [Limiter.Log] and [Limiter.Record] return
-// one as well. A [Limiter.Wait] that ends with its context may have taken its units. [FailLocal] stays the default, but
-// its admissions are not replayed to the store; setting it explicitly for such a limit is an error. A command that a
-// client of the store sends again, because a reply was lost, counts twice. Over several servers of a cluster, a request
-// that one such limit denies may be counted by another, when requests for the same keys come at the same time.
-//
-// All of this applies to a limiter if one of its limits has such an algorithm.
+// They keep counters, not requests, so they have no [Limiter.Log]. [Decision.Undo], [Decision.Settle] and [WithRefund]
+// change the sum of their period, and nothing after its end. [WithCountDenied], and what [FailLocal] replays to the store
+// after an outage, are for sliding logs: they leave other limits of a policy out, and in a policy without a sliding log
+// [New] returns an error for the option, as for FailLocal if that is set explicitly. [WithLease] has an effect if all
+// limits are sliding logs. A command that a client of the store sends again, because a reply was lost, counts twice,
+// unless a sliding log of the same request knows it.
 type Algorithm = store.Algorithm
 
 // The algorithms of [Limit.With].
@@ -41,8 +39,8 @@ const (
 //
 //	core.PerMinute(100).With(core.FixedWindow)
 //
-// Its counters are named by its window, and by its Name if it has one, but not by its quota. So with [LimitBy] a
-// customer who changes to a larger plan keeps what was used. Two limits with the same window and key need names.
+// Its counter is named by its algorithm and its window, and not by its quota. So with [LimitBy] a customer who changes to
+// a larger plan keeps what was used.
 func (l Limit) With(a Algorithm) Limit {
 	l.form.Algorithm = a
 	return l

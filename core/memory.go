@@ -27,25 +27,13 @@ const defaultMaxKeys = 262_144
 // The number of keys with a log of their own is limited; see [WithMaxKeys]. A log with live entries is never evicted,
 // because a client could otherwise reset its own log by sending enough keys. When all places are taken, further keys of
 // a policy share some logs: each still within its quota, but denied early if the keys that it shares with are busy.
-// [MemoryStore.Shared] counts such requests. The number of shared logs is bounded as well: at most 17,408 a policy, and
+// [MemoryStore.Shared] counts such requests. The number of shared logs is bounded as well: at most 5,120 a policy, and
 // they are freed when they are idle.
 //
-// # Floods of addresses
-//
-// A client with a block of addresses has as many keys. So that a flood from such a block takes no places from others, a
-// new address shares a log, although places are free, if its IPv6 /48 holds twice as many places as are free, its /40
-// four times, its /32 or its IPv4 /8 eight times, its /24 sixteen times, or its IPv4 /16 four times as many. A flood
-// from one /48 leaves a third of all places to others; from a /44 or an IPv4 /16 a fifth; from a /32 or an IPv4 /8 a
-// ninth; from a /29 a seventeenth; and from n IPv4 /16s in n /8s one of 4n+1. While places are free, clients elsewhere
-// are not affected.
-//
-// Addresses share logs by prefix, and share none with texts. If a store is full nevertheless, a flood from one /32 or
-// IPv4 /16 fills one in 64 of the logs that addresses share, and denies that part of new clients.
-//
-// Clients within a flooded prefix share logs with the flood, and are denied early. A botnet with addresses in so many
-// prefixes that hardly a place is free denies new clients everywhere; the remedy is a larger WithMaxKeys. Keys that are
-// not addresses have no known origin: verify texts that clients can choose. If most clients are in one prefix, as in a
-// private network or behind one provider, make WithMaxKeys larger by the share that they do not get.
+// Addresses share logs by prefix, IPv6 by /32 and IPv4 by /16, and share none with texts. So a flood of addresses from
+// one such prefix fills one in 64 of the logs that addresses share, and denies that part of new clients. A client that
+// has a log of its own is not affected. The remedy is a larger [WithMaxKeys]. Keys that are not addresses have no known
+// origin: verify texts that clients can choose.
 type MemoryStore struct {
 	logs      *memory.Store
 	overrides *memory.Overrides
@@ -58,8 +46,7 @@ type memoryConfig struct {
 	maxKeys int
 }
 
-// WithMaxKeys sets how many keys have a log of their own at once, at least 1. The default is 262,144. One prefix of
-// addresses gets only a part of them; see [MemoryStore].
+// WithMaxKeys sets how many keys have a log of their own at once, at least 1. The default is 262,144.
 func WithMaxKeys(n int) MemoryOption {
 	return func(c *memoryConfig) { c.maxKeys = n }
 }

@@ -77,8 +77,8 @@ func publicOverride(o *engine.Override) any {
 // The key is a text as for [Limiter.Allow]. For keys without such a text, as those of [Join], use [Decision.Override].
 // The store keeps the key as it is given, so that it can be listed, unless the limiter has [WithSecret].
 //
-// An override ends everywhere at its end, by the clock of each process. A policy has at most 10,000, those of
-// [Limiter.Pause] included. An override does not lift a ban ([WithBan]), and none makes [Limiter.Record] deny. If
+// An override ends everywhere at its end, by the clock of each process. A policy has at most 10,000, and those of
+// [Limiter.Pause] beside them. An override does not lift a ban ([WithBan]), and none makes [Limiter.Record] deny. If
 // several keys of a request have overrides, all of them apply.
 //
 // The error has a [ConfigError] for each mistake, or is a [StoreError].
