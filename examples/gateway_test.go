@@ -187,7 +187,7 @@ func TestGateway(t *testing.T) {
 }
 
 // sharedRules refuse a request while Redis is too busy to answer.
-const sharedRules = "rules: [{name: all, key: ip, limits: [4/hour], failure: closed}]"
+const sharedRules = "{failure: closed, rules: [{name: all, key: ip, limits: [4/hour]}]}"
 
 // shared uses up a quota at one server, and checks that the others deny then.
 func shared(t *testing.T, servers ...func() (status int)) {

@@ -24,7 +24,7 @@ import (
 )
 
 // clients have their logs on the first, second and third node.
-var clients = []string{"ann", "bob", "dan"}
+var clients = []string{"bob", "dan", "kim"}
 
 func main() {
 	// An operator would want these logs: sash's tells of the outage and its remedy, newer versions of go-redis log
@@ -90,7 +90,7 @@ func show(ctx context.Context, out io.Writer) error {
 	if err := s.send(ctx, 8); err != nil {
 		return err
 	}
-	fmt.Fprint(out, `Redis still counts ann and dan. The server counts bob by itself until his node is back,
+	fmt.Fprint(out, `Redis still counts bob and kim. The server counts dan by itself until his node is back,
 from nothing, since it cannot see what he had used before.
 `)
 
@@ -99,7 +99,7 @@ from nothing, since it cannot see what he had used before.
 		return err
 	}
 	for back := false; !back; {
-		d, err := limiter.Peek(ctx, "bob")
+		d, err := limiter.Peek(ctx, "dan")
 		back = err == nil && !d.Degraded
 		if !back && time.Since(killed) > 30*time.Second {
 			return errors.New("node 2 does not come back")
@@ -108,7 +108,7 @@ from nothing, since it cannot see what he had used before.
 			return err
 		}
 	}
-	fmt.Fprintf(out, "\nNode 2 is started again, and %.1f s later Redis counts bob: what the server has admitted\n"+
+	fmt.Fprintf(out, "\nNode 2 is started again, and %.1f s later Redis counts dan: what the server has admitted\n"+
 		"is in his log now, and counts against his 10. Each client sends 4 more:\n", time.Since(killed).Seconds())
 	return s.send(ctx, 4)
 }

@@ -55,22 +55,22 @@ func start(t *testing.T) (c *exec.Cmd, out *bufio.Reader, stderr *strings.Builde
 const want = `A Redis Cluster on ports PORT, PORT and PORT. Each client may send 10 requests in any minute.
 
 All nodes are up. Each client sends 4 requests:
-  ann, on node 1:  4 allowed, 0 denied
-  bob, on node 2:  4 allowed, 0 denied
-  dan, on node 3:  4 allowed, 0 denied
+  bob, on node 1:  4 allowed, 0 denied
+  dan, on node 2:  4 allowed, 0 denied
+  kim, on node 3:  4 allowed, 0 denied
 
 Node 2 is killed. Each client sends 8 more:
-  ann, on node 1:  6 allowed, 2 denied
-  bob, on node 2:  8 allowed, 0 denied  (8 decided without Redis)
-  dan, on node 3:  6 allowed, 2 denied
-Redis still counts ann and dan. The server counts bob by itself until his node is back,
+  bob, on node 1:  6 allowed, 2 denied
+  dan, on node 2:  8 allowed, 0 denied  (8 decided without Redis)
+  kim, on node 3:  6 allowed, 2 denied
+Redis still counts bob and kim. The server counts dan by itself until his node is back,
 from nothing, since it cannot see what he had used before.
 
-Node 2 is started again, and N s later Redis counts bob: what the server has admitted
+Node 2 is started again, and N s later Redis counts dan: what the server has admitted
 is in his log now, and counts against his 10. Each client sends 4 more:
-  ann, on node 1:  0 allowed, 4 denied
-  bob, on node 2:  2 allowed, 2 denied
-  dan, on node 3:  0 allowed, 4 denied
+  bob, on node 1:  0 allowed, 4 denied
+  dan, on node 2:  2 allowed, 2 denied
+  kim, on node 3:  0 allowed, 4 denied
 `
 
 func TestCluster(t *testing.T) {

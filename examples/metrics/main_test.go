@@ -112,7 +112,7 @@ var (
 // values are those that a label can have.
 func values() map[string][]string {
 	all := map[string][]string{
-		"result": {"ok", "failed"}, "state": {"closed", "open", "half open"}, "outcome": {"failed"},
+		"result": {"ok", "failed"}, "state": {"closed", "open"}, "outcome": {"failed"},
 		"override": {"limits", "denied", "unlimited"},
 		"class":    {"ok", "callback", "config", "panic", "canceled", "other"},
 	}
@@ -127,7 +127,7 @@ func values() map[string][]string {
 
 // isHistogram reports whether the name is that of a histogram, whose series have names that end in another way.
 func isHistogram(name string) bool {
-	return strings.HasSuffix(name, "_seconds") || name == "sash_batch_size"
+	return strings.HasSuffix(name, "_seconds")
 }
 
 // check returns what an expression names that is not exported. It adds the names of the metrics to used.
@@ -197,15 +197,15 @@ func TestExpressions(t *testing.T) {
 func TestExpressionsWithMistakes(t *testing.T) {
 	metrics := exported(t)
 	for expr, mistakes := range map[string]int{
-		`sum by (policy) (rate(sash_decisions_total{outcome="denied"}[5m]))`: 0,
-		`histogram_quantile(0.9, sum by (le) (sash_batch_size_bucket))`:      0,
+		`sum by (policy) (rate(sash_decisions_total{outcome="denied"}[5m]))`:           0,
+		`histogram_quantile(0.9, sum by (le) (sash_decision_duration_seconds_bucket))`: 0,
 		`sash_decisions`:                                                            1,
-		`sash_batch_size`:                                                           1,
+		`sash_decision_duration_seconds`:                                            1,
 		`rate(sash_decisions_total_bucket[5m])`:                                     1,
 		`sash_memory_keys{outcome="denied"}`:                                        1,
 		`sash_decisions_total{outcome=~"denied|rejected"}`:                          1,
 		`sum by (source) (sash_near_limit_total)`:                                   1,
-		`sum by (le) (sash_batch_size_count)`:                                       1,
+		`sum by (le) (sash_decision_duration_seconds_count)`:                        1,
 		`sum by (policy) (rate(shas_near_limit_total[5m])) / sum by (key) (sash_x)`: 2,
 	} {
 		if got := check(expr, metrics, make(map[string]bool)); len(got) != mistakes {
@@ -344,7 +344,7 @@ func TestProgram(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []string{`outcome="denied",policy="login"`, "sash_slots_in_flight{"} {
+			for _, want := range []string{`outcome="denied",policy="login"`, "sash_permits_in_flight{"} {
 				if !strings.Contains(string(text), want) {
 					t.Errorf("no %s in\n%s", want, text)
 				}
@@ -355,8 +355,8 @@ func TestProgram(t *testing.T) {
 			if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 				t.Errorf("%v, %v", problems, err)
 			}
-			if n, err := testutil.GatherAndCount(registry, "sash_batch_size"); err != nil || redis != (n > 0) {
-				t.Errorf("%d series of batches, %v", n, err)
+			if n, err := testutil.GatherAndCount(registry, "sash_breaker_state"); err != nil || redis != (n > 0) {
+				t.Errorf("%d series of the breaker, %v", n, err)
 			}
 		})
 	}

@@ -23,7 +23,7 @@
 //
 // retry_after is in seconds, and 0 if waiting does not help. remaining is null if no limit was asked. Any other answer
 // is a problem document (RFC 9457): 400 if the body is not such a JSON object, or the request has no key that a rule
-// asks for; 403 for a client on a deny list; 503 if Redis does not answer and a rule says failure: closed.
+// asks for; 403 for a client on a deny list; 503 if Redis does not answer and the file says failure: closed.
 //
 // # GET /auth
 //

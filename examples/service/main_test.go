@@ -393,19 +393,20 @@ func TestRequestsInFlight(t *testing.T) {
 func TestStoreAndObserverFail(t *testing.T) {
 	store := new(coretest.FakeStore)
 	panics := false
-	s := withRules(t, `
-rules:
-- {name: closed, match: {path: /closed}, key: global, limits: [100/hour], failure: closed}
-- {name: open, key: global, limits: [100/hour], failure: open}
-`, core.WithStore(store), core.WithObserver(func(context.Context, core.Event) {
+	observe := core.WithObserver(func(context.Context, core.Event) {
 		if panics {
 			panic("boom")
 		}
-	}))
+	})
+	var services []*service
+	for _, failure := range []string{"closed", "open"} {
+		text := "failure: " + failure + "\nrules:\n- {name: all, key: global, limits: [100/hour]}\n"
+		services = append(services, withRules(t, text, core.WithStore(store), observe))
+	}
 	statuses := func() (got []int) {
-		for _, path := range []string{"/closed", "/open"} {
-			got = append(got, check(s, `{"path":"`+path+`"}`).Code, call(s, "GET", "/authz"+path, "").Code,
-				call(s, "GET", "/auth", "", "X-Original-Method: GET", "X-Original-URI: "+path).Code)
+		for _, s := range services {
+			got = append(got, check(s, `{"path":"/x"}`).Code, call(s, "GET", "/authz/x", "").Code,
+				call(s, "GET", "/auth", "", "X-Original-Method: GET", "X-Original-URI: /x").Code)
 		}
 		return got
 	}
