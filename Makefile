@@ -22,14 +22,11 @@ MODULES := echolimit/v5 fiberlimit/v3
 RACING := ./core/... ./nethttp ./ginlimit ./echolimit ./chilimit ./fiberlimit
 
 # What coverage counts: the library without what is only for tests.
-COVERED = $(shell go list $(RACING) ./internal/... | \
+COVERED = $(shell go list $(RACING) | \
 	grep -v -e /core/coretest -e /faults$$ -e /testlen$$ -e /allocs$$ -e /timerlag$$ | paste -sd , -)
 
 # What the tests of Redis run on, for test-engines: paths or names of redis-server and valkey-server binaries.
 ENGINES ?=
-
-# What test-mutants runs: lists, such as redis, or parts of a mistake's name.
-MUTANTS ?=
 
 # The newest of each dependency that the tests pass with, for test-latest.
 LATEST := github.com/gin-gonic/gin@v1.12.0 github.com/go-chi/chi/v5@v5.5.0 github.com/golang-jwt/jwt/v5@v5.3.1 \
@@ -41,7 +38,7 @@ LATEST_MODULES := echolimit/v5=github.com/labstack/echo/v5@v5.4.4 fiberlimit/v3=
 	core/grpclimit=google.golang.org/grpc@v1.85.0
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-race test-long test-all test-faults test-mutants test-engines test-latest lint fuzz bench \
+.PHONY: help test test-race test-long test-all test-faults test-engines test-latest lint fuzz bench \
 	users coverage tidy vuln apidiff
 
 help: ## Show this help
@@ -81,11 +78,6 @@ test-all: test test-race test-long ## Run all of these
 test-faults: ## Make Redis fail in every way there is, and print what happens: 3 minutes
 	sh .ci/install.sh redis-server
 	SASH_REQUIRE_REDIS=1 go test -v -count=1 -timeout 30m ./core/redisstore/faults
-
-test-mutants: ## Make known mistakes, one by one, and check that a short test finds each, where the code still has the lines
-	@echo "make test-mutants: the mistakes of .ci/mutants, one by one, each with the test that finds it: about 10 minutes"
-	sh .ci/install.sh redis-server
-	@SASH_REQUIRE_REDIS=1 go run ./.ci/mutants $(MUTANTS)
 
 test-engines: ## Run the Redis tests on each server of ENGINES, such as ENGINES="redis-server /opt/valkey/valkey-server"
 	@test -n "$(strip $(ENGINES))" || { echo "ENGINES names no server: make test-engines ENGINES=\"redis-server valkey-server\"" >&2; exit 2; }

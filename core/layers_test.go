@@ -57,21 +57,20 @@ var layers = []struct {
 	{inside + "gate", layersOfGate},
 	{module + "core", layersOfCore},
 	{below + "rules", append([]string{module + "core", "go.yaml.in/yaml/v4"}, layersOfCore...)},
-	{module + "internal/errclass", []string{below + "adapter", below + "store"}},
-	{module + "internal/metricsum", append([]string{module + "core", module + "internal/errclass"}, layersOfCore...)},
+	{inside + "metricsum", append([]string{module + "core"}, layersOfCore...)},
 	// Only those who import these have Prometheus or OpenTelemetry in their programs. Newer versions of these need
 	// goautoneg and xxhash as well.
 	{below + "prommetrics", append([]string{
-		module + "core", module + "internal/errclass", module + "internal/metricsum",
+		module + "core", inside + "metricsum",
 		"github.com/prometheus", "github.com/beorn7/perks", "github.com/cespare/xxhash",
 		"github.com/munnerz/goautoneg", "google.golang.org/protobuf", "golang.org/x/sys",
 	}, layersOfCore...)},
 	{below + "otelmetrics", append([]string{
-		module + "core", module + "internal/errclass", module + "internal/metricsum",
+		module + "core", inside + "metricsum",
 		"go.opentelemetry.io/otel", "github.com/cespare/xxhash", "github.com/go-logr",
 	}, layersOfCore...)},
 	{below + "dashboard", append([]string{
-		module + "core", module + "internal/errclass", module + "internal/metricsum",
+		module + "core", inside + "metricsum",
 		"github.com/go-kratos/aegis", "github.com/twmb/murmur3",
 	}, layersOfCore...)},
 	// Newer versions of go-redis need x/sys as well.

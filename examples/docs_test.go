@@ -18,7 +18,7 @@ func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
 	for _, pattern := range []string{
-		"../*.md", "../llms.txt", "../docs/*.md", "../docs/*/*.md", "recipes/*.md", "ports/*.md",
+		"../*.md", "../llms.txt", "../docs/*.md", "../docs/*/*.md", "recipes/*.md",
 		"../core/*/*.md", "../core/*/*/*.md",
 	} {
 		paths, err := filepath.Glob(pattern)

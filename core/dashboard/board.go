@@ -25,8 +25,8 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/metricsum"
 	"github.com/sashlimit/sash/core/store"
-	"github.com/sashlimit/sash/internal/metricsum"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/internal/metricsum"
+	"github.com/sashlimit/sash/core/internal/metricsum"
 )
 
 const (

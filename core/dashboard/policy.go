@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/internal/metricsum"
+	"github.com/sashlimit/sash/core/internal/metricsum"
 )
 
 const (

@@ -28,8 +28,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/internal/errclass"
-	"github.com/sashlimit/sash/internal/metricsum"
+	"github.com/sashlimit/sash/core/internal/metricsum"
 )
 
 const prefix = "sash.rate_limiting."
@@ -177,7 +176,7 @@ func StoreObserver(m metric.Meter) func(context.Context, event.StoreCall) {
 	mustHave(m)
 	calls := must(m.Float64Histogram(prefix+"store.call.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription(metricsum.StoreCallHelp)))
-	known := new(errclass.Set)
+	known := new(metricsum.Classes)
 	return func(ctx context.Context, c event.StoreCall) {
 		attrs := []attribute.KeyValue{attrOperation.String(c.Operation.String())}
 		if c.Err != nil {

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/internal/metricsum"
+	"github.com/sashlimit/sash/core/internal/metricsum"
 )
 
 // Collector reports [core.Stats] of limiters when Prometheus scrapes. Register one collector with all limiters of the

@@ -23,8 +23,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/internal/errclass"
-	"github.com/sashlimit/sash/internal/metricsum"
+	"github.com/sashlimit/sash/core/internal/metricsum"
 )
 
 // Option changes what [Observer] and [StoreObserver] register.
@@ -118,7 +117,7 @@ func (o *observer) observe(_ context.Context, e core.Event) {
 func StoreObserver(r prometheus.Registerer, opts ...Option) func(context.Context, event.StoreCall) {
 	calls := register(r, histograms(opts, "sash_store_call_duration_seconds", metricsum.StoreCallHelp,
 		"operation", "class"))
-	known := new(errclass.Set)
+	known := new(metricsum.Classes)
 	return func(_ context.Context, c event.StoreCall) {
 		calls.WithLabelValues(c.Operation.String(), known.OfStore(c.Err)).Observe(c.Took.Seconds())
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/internal/errclass"
 )
 
 const (
@@ -111,7 +110,7 @@ func (c *Counts) Marked(mark int) uint64 { return c.marks[mark].Load() }
 // Events counts the events of limiters by policy. The zero value is ready for use.
 type Events struct {
 	policies Policies[counts]
-	classes  errclass.Set
+	classes  Classes
 }
 
 func newCounts(string) *counts { return &counts{began: time.Now(), failures: make(map[string]uint64)} }

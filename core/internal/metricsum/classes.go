@@ -1,5 +1,4 @@
-// Package errclass names errors for metrics, so that a program has a small number of names whatever its errors say.
-package errclass
+package metricsum
 
 import (
 	"context"
@@ -12,20 +11,21 @@ import (
 )
 
 const (
-	most    = 64 // names of a Set, which a store that names its errors wrongly cannot exceed
-	longest = 64 // bytes of a name
-	other   = "other"
+	mostClasses  = 64 // of [Classes], which a store that names its errors wrongly cannot exceed
+	longestClass = 64 // bytes
+	otherClass   = "other"
 )
 
-// Set names errors. The zero value is ready for use.
-type Set struct {
+// Classes names errors for metrics, so that a program has a small number of names whatever its errors say. The zero
+// value is ready for use.
+type Classes struct {
 	mu    sync.Mutex
 	known map[string]bool
 }
 
 // Of returns the class of an error. That of a [store.StoreError] is its own. An error of sash's options is "config", a
 // panic "panic", a context's end "canceled", and any other error "callback". No class depends on the text of an error.
-func (s *Set) Of(err error) string {
+func (s *Classes) Of(err error) string {
 	if errors.As(err, new(*adapter.PanicError)) && !errors.As(err, new(*store.StoreError)) {
 		return "panic"
 	}
@@ -33,14 +33,14 @@ func (s *Set) Of(err error) string {
 }
 
 // OfStore returns the class of what a store has returned: "ok" for nil.
-func (s *Set) OfStore(err error) string {
+func (s *Classes) OfStore(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	return s.of(err, other)
+	return s.of(err, otherClass)
 }
 
-func (s *Set) of(err error, rest string) string {
+func (s *Classes) of(err error, rest string) string {
 	var failed *store.StoreError
 	switch {
 	case errors.As(err, &failed):
@@ -54,17 +54,17 @@ func (s *Set) of(err error, rest string) string {
 }
 
 // word returns a class as it is, unless it is no word or there are too many.
-func (s *Set) word(class string) string {
-	if class == "" || len(class) > longest || strings.Trim(class, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
-		return other
+func (s *Classes) word(class string) string {
+	if class == "" || len(class) > longestClass || strings.Trim(class, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
+		return otherClass
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known[class] {
 		return class
 	}
-	if len(s.known) >= most {
-		return other
+	if len(s.known) >= mostClasses {
+		return otherClass
 	}
 	if s.known == nil {
 		s.known = make(map[string]bool)

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/sashlimit/sash/internal/metricsum"
+	"github.com/sashlimit/sash/core/internal/metricsum"
 )
 
 // Each policy has one value, which begins once, however many events there are at the same time, and again after it was
