@@ -2,15 +2,21 @@ package redisstore_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
+	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -28,10 +34,6 @@ func newLimiter(t *testing.T, p core.Policy, s store.Store, opts ...core.Option)
 // From Redis 7.2 on the user's name is in the server's replies. It must not appear in errors, in Check or in the log.
 func TestUserNameIsNotTold(t *testing.T) {
 	const user = "alice"
-	var log bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	defer slog.SetDefault(before)
 	addr := redistest.StartFake(t, func(command []string) string {
 		if command[0] == "EVALSHA" || command[0] == "EVAL" {
 			name := strings.ToLower(command[0])
@@ -43,20 +45,276 @@ func TestUserNameIsNotTold(t *testing.T) {
 	defer rdb.Close()
 	l := newLimiter(t, core.PerMinute(5), redisstore.New(rdb), core.WithFailure(core.FailClosed))
 	told := ""
-	for range 6 { // after five of them there is a line in the log
+	log := logged(t, func() {
 		if _, err := l.Allow(t.Context(), "k"); err != nil {
-			told += err.Error() + "\n"
+			told += err.Error()
 		}
-	}
-	if !strings.Contains(log.String(), "NOPERM") || !strings.Contains(told, "NOPERM") {
-		t.Fatalf("nothing is told: %s\n%s", told, &log)
+	})
+	if !strings.Contains(log, "NOPERM") || !strings.Contains(told, "NOPERM") {
+		t.Fatalf("nothing is told: %s\n%s", told, log)
 	}
 	if err := redisstore.Check(t.Context(), rdb); err == nil || !strings.Contains(err.Error(), "+evalsha") {
 		t.Error(err)
 	} else {
 		told += err.Error()
 	}
-	if all := told + log.String(); strings.Contains(all, user) {
+	if all := told + log; strings.Contains(all, user) {
 		t.Errorf("the user's name is told:\n%s", all)
+	}
+}
+
+// logged returns what is logged while f runs.
+func logged(t *testing.T, f func()) string {
+	t.Helper()
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	f()
+	return log.String()
+}
+
+// Two stores of one client, package and prefix hold the same logs, and limiters on them are warned of as on one store.
+func TestWarnsOfLogsSharedByTwoStores(t *testing.T) {
+	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer one.Close()
+	other := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer other.Close()
+	make := func(s store.Store) {
+		if _, err := core.New(core.PerMinute(100), core.ByIP(), core.WithStore(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if log := logged(t, func() {
+		make(redisstore.New(one))
+		make(redisstore.New(other))
+		make(redisstore.New(one, redisstore.WithPrefix("api")))
+		make(redisstream.New(one))
+	}); log != "" {
+		t.Errorf("different logs, and there is a warning:\n%s", log)
+	}
+	log := logged(t, func() { make(redisstore.New(one)) })
+	if strings.Count(log, "two limiters share a store and a name") != 1 {
+		t.Errorf("want one warning:\n%s", log)
+	}
+	runtime.KeepAlive(one)
+}
+
+// counted counts commands, and hides what kind of client it is.
+type counted struct {
+	redisstore.Client
+
+	sent int
+}
+
+func (c *counted) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	c.sent++
+	return c.Client.EvalSha(ctx, sha1, keys, args...)
+}
+
+// The keys of a client whose type is not known are taken to be on several servers, which the log says, once for each
+// type. With WithOneServer a request over several keys is one command, and so is one over several limits of a key.
+func TestCommandsOfARequest(t *testing.T) {
+	rdb := start(t)
+	limits := core.Limits{core.PerHour(9), core.PerDay(9)}
+	keys := core.Limits{core.PerHour(9), core.PerDay(9).By(core.Global())}
+	sends := func(n int, policy core.Policy, opts ...redisstore.Option) string {
+		client := &counted{Client: rdb}
+		return logged(t, func() {
+			l := newLimiter(t, policy, redisstore.New(client, opts...), core.WithTimeout(time.Minute))
+			for i := range 3 {
+				client.sent = 0
+				if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed || d.Degraded {
+					t.Errorf("%+v, %v", d, err)
+				}
+				if client.sent != n && i > 0 { // the first one may make the script known
+					t.Errorf("%d commands for a request over %v, want %d", client.sent, policy, n)
+				}
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if log := sends(1, keys, redisstore.WithOneServer()); log != "" {
+		t.Errorf("logged %s", log)
+	}
+	log := sends(2, keys) + sends(1, limits)
+	if n := strings.Count(log, "type=*redisstore_test.counted "); n != 1 ||
+		!strings.Contains(log, "redisstore.WithOneServer()") {
+		t.Errorf("%d warnings: %s", n, log)
+	}
+}
+
+// Whatever a key is, each client of go-redis counts it exactly, by its own limits and by one that all share.
+func TestEveryClient(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3).Addrs()
+	server := redistest.Start(t).Addr()
+	for name, client := range map[string]redis.UniversalClient{
+		"client":    redis.NewClient(&redis.Options{Addr: server}),
+		"cluster":   redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster}),
+		"ring":      redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Start(t).Addr(), "b": server}}),
+		"universal": redis.NewUniversalClient(&redis.UniversalOptions{Addrs: cluster}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys := []string{"a", "b", "c", "d", "}", "{}x", "{a}b", "\x00", "\r\n"}
+			limits := core.Limits{core.PerMinute(5), core.PerHour(7), core.PerDay(5*len(keys) - 2).By(core.Global())}
+			l := newLimiter(t, limits, redisstore.New(client), core.WithName(name), core.WithTimeout(time.Minute))
+			for i, key := range keys {
+				want := 5
+				if i == len(keys)-1 {
+					want = 3
+				}
+				for n := range 10 {
+					if d, err := l.Allow(t.Context(), key); err != nil || d.Degraded || d.Allowed != (n < want) {
+						t.Fatalf("key %q: request %d: %+v, %v", key, n+1, d, err)
+					}
+				}
+				if err := l.Reset(t.Context(), key); err != nil && i == 0 {
+					t.Errorf("key %q: reset: %v", key, err)
+				}
+			}
+			l.Close()
+			client.Close()
+		})
+	}
+}
+
+// Who waits for exactly Retry-After is admitted, on the clock of the server.
+func TestRetryAfterAdmits(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, core.Limit{Quota: 3, Window: 80 * time.Millisecond}, redisstore.New(start(t)),
+		core.WithTimeout(time.Minute))
+	denied := 0
+	for n := 0; n < 60 || denied < 10; n++ { // a slow machine is seldom denied
+		d, err := l.Allow(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Allowed {
+			continue
+		}
+		denied++
+		<-time.After(d.RetryAfter)
+		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+			t.Fatalf("denied again after waiting exactly Retry-After: %+v, %v", d, err)
+		}
+	}
+}
+
+// In another process, which has a client of its own, an override decides within a second or so, until it ends, is
+// removed, or Redis has lost it. While Redis does not answer it stays.
+func TestOverrideOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var limiters [2]*core.Limiter
+	for i := range limiters {
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		defer rdb.Close()
+		limiters[i] = newLimiter(t, core.PerHour(5), redisstore.New(rdb), core.WithOverrides(), core.WithName("overridden"))
+	}
+	here, there := limiters[0], limiters[1]
+	quota := func() int {
+		d, err := there.Peek(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Overridden != nil && d.Overridden.Denied {
+			return -1
+		}
+		return d.Limits()[0].Quota
+	}
+	becomes := func(want, before int) {
+		t.Helper()
+		for since := time.Now(); ; <-time.After(5 * time.Millisecond) {
+			if got := quota(); got == want {
+				return
+			} else if got != before || time.Since(since) > 20*time.Second { // the machine may be busy
+				t.Fatalf("a quota of %d after %v, want %d", got, time.Since(since), want)
+			}
+		}
+	}
+	set := func(o core.Override) {
+		t.Helper()
+		if o.Until.IsZero() {
+			o.Until = time.Now().Add(time.Hour)
+		}
+		if err := here.Override(t.Context(), "k", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	becomes(5, 5)
+	set(core.Override{Limits: core.Limits{core.PerHour(8)}})
+	becomes(8, 5)
+	set(core.Override{Denied: true})
+	becomes(-1, 8)
+	if err := here.RemoveOverride(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	becomes(5, -1)
+	set(core.Override{Limits: core.Limits{core.PerHour(9)}, Until: time.Now().Add(3 * time.Second)})
+	becomes(9, 5)
+	becomes(5, 9)
+	set(core.Override{Limits: core.Limits{core.PerHour(7)}})
+	becomes(7, 5)
+	server.Pause()
+	for range 15 {
+		if got := quota(); got != 7 {
+			t.Errorf("while Redis does not answer, a quota of %d, want 7", got)
+		}
+	}
+	server.Resume()
+	if _, err := server.Do("FLUSHALL"); err != nil {
+		t.Fatal(err)
+	}
+	becomes(5, 7)
+}
+
+// With late replies, one fault made a process decide alone for good: the replay and the request that found Redis back
+// shared one deadline.
+func TestRecoveryWhereRepliesAreLate(t *testing.T) {
+	t.Parallel()
+	for name, newStore := range map[string]func(redisstore.Client) store.Store{"set": inSets, "stream": inStreams} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.StartProxy(t, redistest.Start(t).Addr())
+			rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+			defer rdb.Close()
+			l := newLimiter(t, core.PerHour(100_000), newStore(rdb), core.WithTimeout(time.Second), core.WithName(name))
+			var inRow, admitted atomic.Int64 // decisions of the store; units
+			var all sync.WaitGroup
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for began := time.Now(); inRow.Load() < 20 || time.Since(began) < 3*time.Second; <-tick.C {
+				switch since := time.Since(began); {
+				case since > time.Minute:
+					t.Fatal("a minute after a glitch of 1.5 s the store does not decide yet")
+				case since > 500*time.Millisecond && since < 2*time.Second:
+					proxy.SetDelay(1500 * time.Millisecond)
+					inRow.Store(0)
+				default:
+					proxy.SetDelay(320 * time.Millisecond)
+				}
+				all.Go(func() {
+					d, err := l.Allow(context.Background(), "k")
+					if inRow.Add(1); err != nil || d.Degraded {
+						inRow.Store(0)
+					}
+					if err == nil && d.Allowed {
+						admitted.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			proxy.SetDelay(0)
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			d, err := l.Peek(context.Background(), "k")
+			if err != nil || d.Degraded || int64(d.Used) != admitted.Load() {
+				t.Errorf("%d units in the store, %d were admitted; %+v, %v", d.Used, admitted.Load(), d, err)
+			}
+		})
 	}
 }

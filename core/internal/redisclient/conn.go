@@ -126,6 +126,9 @@ func (c *Conn) Validate() error { return errors.Join(c.faults...) }
 // Prefix is what every key begins with, before a colon.
 func (c *Conn) Prefix() string { return c.prefix }
 
+// LogsOf tells which stores have the same logs: those of one client, package and prefix.
+func (c *Conn) LogsOf() (client any, prefix string) { return c.client, c.of.Name + ":" + c.prefix }
+
 // OneServer reports whether one script may use several keys, whichever they are.
 func (c *Conn) OneServer() bool { return c.one }
 
