@@ -11,6 +11,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -128,57 +129,52 @@ const (
 	takes = 10 // of each key are measured
 )
 
-// measure returns how many instructions a take of the path needs if so many callers ask at once.
+// measure returns how many instructions a request of the path needs if so many callers ask at once.
 func (s *server) measure(p path, callers int) (float64, error) {
 	ctx := context.Background()
 	if err := s.rdb.FlushAll(ctx).Err(); err != nil {
 		return 0, err
 	}
-	a := &asker{path: p, store: redisstore.New(s.rdb)}
+	full, ok := redisstore.New(s.rdb).(store.Full)
+	if !ok {
+		return 0, errors.New("the store cannot settle")
+	}
+	a := &asker{path: p, store: full}
 	for n := range p.fill {
-		if err := a.askAll(callers, 1, a.filled(n)); err != nil {
+		if err := a.askAll(callers, 1, func(key int) error { return a.fill(key, n) }); err != nil {
 			return 0, err
 		}
 	}
-	if err := a.askAll(callers, 2, p.take); err != nil { // so that plans know which script they need
+	if err := a.askAll(callers, 2, a.ask); err != nil { // so that Redis has the scripts
 		return 0, err
 	}
 	if err := s.control("-z"); err != nil {
 		return 0, err
 	}
-	if err := a.askAll(callers, takes, p.take); err != nil {
+	if err := a.askAll(callers, takes, a.ask); err != nil {
 		return 0, err
 	}
 	n, err := s.count()
 	return n / (keys * takes), err
 }
 
-// asker sends the takes of a path.
+// asker sends the requests of a path.
 type asker struct {
-	path  path
-	store store.Store
+	path
+
+	store store.Full
 	id    atomic.Uint64
-	last  [keys]uint64 // bookings
 }
 
-// filled returns how a log is filled before the takes are measured: by the same takes, or by single units.
-func (a *asker) filled(n int) take {
-	t := a.path.take
-	if t.mode = store.ModeCharge; a.path.units && n > 0 {
-		t.costs = nil
-	}
-	return t
-}
-
-// askAll has callers send each number of takes for each key.
-func (a *asker) askAll(callers, each int, t take) error {
+// askAll has callers ask so many times for each key.
+func (a *asker) askAll(callers, each int, ask func(key int) error) error {
 	var wg sync.WaitGroup
 	errs := make([]error, callers)
 	for caller := range callers {
 		wg.Go(func() {
 			for range each {
 				for key := caller; key < keys; key += callers {
-					if err := a.ask(key, t); err != nil {
+					if err := ask(key); err != nil {
 						errs[caller] = err
 						return
 					}
@@ -190,30 +186,29 @@ func (a *asker) askAll(callers, each int, t take) error {
 	return cmp.Or(errs...)
 }
 
-func (a *asker) ask(key int, t take) error {
-	id := a.id.Add(1)
-	all := make([]store.Take, len(a.path.plans))
-	for i, plan := range a.path.plans {
-		all[i] = store.Take{
-			Key: store.NewKey(fmt.Sprint("log", i), strconv.Itoa(key)), Plan: plan, Cost: 1, ID: id, Mode: t.mode,
-		}
-		if t.costs != nil {
-			all[i].Cost = t.costs[i]
+// fill sends the nth request that fills the logs: the same as is measured, or one of single units.
+func (a *asker) fill(key, n int) error {
+	all := a.takes(key, a.id.Add(1), store.ModeCharge)
+	for i := range all {
+		if all[i].Share = 0; a.units && n > 0 {
+			all[i].Cost = 1
 		}
 	}
-	if l, ok := a.store.(store.Leaser); ok && a.path.booked > 0 {
-		b := store.Booking{
-			Take: all[0], ID: a.id.Add(1), Most: 30, Share: 4, Lease: store.LongestLease,
-			Settled: a.last[key], Used: a.path.booked,
-		}
-		a.last[key] = b.ID
-		_, err := l.Book(context.Background(), b)
+	return a.store.Take(context.Background(), all, make([]store.Answer, len(all)))
+}
+
+// ask sends a request that is measured.
+func (a *asker) ask(key int) error {
+	ctx, all := context.Background(), a.takes(key, a.id.Add(1), a.mode)
+	answers := make([]store.Answer, len(all))
+	err := a.store.Take(ctx, all, answers)
+	if err != nil || a.settled == 0 {
 		return err
 	}
-	err := decide(a.store, all)
-	if s, ok := a.store.(store.Settler); ok && err == nil && a.path.settled > 0 {
-		last := all[len(all)-1]
-		err = s.Settle(context.Background(), store.Settlement{Key: last.Key, ID: last.ID, Cost: a.path.settled})
+	n := len(all) - 1
+	t, was := &all[n], all[n].Cost
+	if a.mode == store.ModeAtMost {
+		was = answers[n].Granted
 	}
-	return err
+	return a.store.Settle(ctx, store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Was: was, Cost: a.settled})
 }
