@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,73 +88,6 @@ func banning(t *testing.T, opts ...core.Option) tries {
 	return tries{t, newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, opts...), "ann"}
 }
 
-func TestBan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ann := banning(t)
-		ann.passes(3)
-		ann.denied()
-		ann.banned(30 * time.Second)
-		for left := 29; left > 0; left-- { // trying does not prolong it, although the limits would let some of it pass
-			time.Sleep(time.Second)
-			for range 50 {
-				ann.banned(time.Duration(left) * time.Second)
-			}
-		}
-		time.Sleep(time.Second - time.Microsecond)
-		ann.banned(time.Microsecond)
-		time.Sleep(time.Microsecond)
-		ann.passes(3)
-		ann.denied() // of two again: what led to the ban is not counted twice, and what came during it is not counted
-		ann.banned(time.Minute)
-	})
-}
-
-// It is twice as long each time, up to 64 times.
-func TestBanGrows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ann := banning(t)
-		for i := range 12 {
-			wait := 30 * time.Second << min(i, 6)
-			ann.ban(wait)
-			time.Sleep(wait - time.Microsecond)
-			ann.banned(time.Microsecond)
-			time.Sleep(time.Microsecond)
-			ann.passes(3)
-		}
-	})
-}
-
-// A ban is forgotten 128 times the first ban's length after it began.
-func TestBanIsForgotten(t *testing.T) {
-	const first, memory = 30 * time.Second, 128 * 30 * time.Second
-	for _, c := range []struct {
-		desc  string
-		after []time.Duration // since the beginning of the last ban
-		want  []time.Duration
-	}{
-		{"just remembered", []time.Duration{memory - 1}, []time.Duration{2 * first}},
-		{"just forgotten", []time.Duration{memory}, []time.Duration{first}},
-		{"forgotten twice", []time.Duration{memory, memory}, []time.Duration{first, first}},
-		{
-			"all forgotten", []time.Duration{first, 2 * first, 4 * first, memory},
-			[]time.Duration{2 * first, 4 * first, 8 * first, first},
-		},
-		{
-			"all but the last forgotten", []time.Duration{first, 2 * first, memory - 1},
-			[]time.Duration{2 * first, 4 * first, 4 * first},
-		},
-	} {
-		inBubble(t, c.desc, func(t *testing.T) {
-			ann := banning(t)
-			ann.ban(first)
-			for i := range c.after {
-				time.Sleep(c.after[i])
-				ann.ban(c.want[i])
-			}
-		})
-	}
-}
-
 // A denial counts for exactly as long as the window of denials lasts.
 func TestBanCountsDenialsExactly(t *testing.T) {
 	const s, m = time.Second, time.Minute
@@ -186,73 +117,6 @@ func TestBanCountsDenialsExactly(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestBanAtTheFirstDenial(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ann := tries{t, newLimiter(t, core.PerSecond(1), core.WithBan(1, time.Millisecond, time.Millisecond)), "ann"}
-		ann.passes(1)
-		ann.banned(time.Millisecond)
-		time.Sleep(time.Millisecond)
-		ann.banned(2 * time.Millisecond)
-	})
-}
-
-// Many concurrent denials begin one ban, of the length that is due.
-func TestBanOnce(t *testing.T) {
-	for _, c := range []struct{ clients, denials int }{{200, 1}, {200, 5}, {203, 5}, {200, 100}} {
-		inBubble(t, fmt.Sprintf("%d of %d", c.denials, c.clients), func(t *testing.T) {
-			store := &gate{Full: core.NewMemoryStore()}
-			l := newLimiter(t, core.PerHour(1), core.WithBan(c.denials, time.Minute, 30*time.Second),
-				core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute),
-				core.WithFailure(core.FailClosed))
-			ann := tries{t, l, "ann"}
-			ann.passes(1)
-			for _, wait := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute} {
-				store.open = make(chan struct{})
-				store.closed.Store(true)
-				var wg sync.WaitGroup
-				var banned atomic.Int64
-				for range c.clients {
-					wg.Go(func() {
-						if d := ann.allow(); d.Banned {
-							banned.Add(1)
-							ann.isBan(d, wait)
-						} else if d.Allowed {
-							ann.wrong(d, "a denial")
-						}
-					})
-				}
-				synctest.Wait() // all of them have seen that there is no ban
-				store.closed.Store(false)
-				close(store.open)
-				wg.Wait()
-				if banned.Load() == 0 {
-					t.Error("nobody was banned")
-				}
-				ann.banned(wait)
-				time.Sleep(wait - time.Microsecond)
-				ann.banned(time.Microsecond)
-				time.Sleep(time.Microsecond)
-			}
-		})
-	}
-}
-
-// gate holds back the answers to all that peek.
-type gate struct {
-	store.Full
-
-	closed atomic.Bool
-	open   chan struct{}
-}
-
-func (g *gate) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	err := g.Full.Take(ctx, takes, answers)
-	if takes[0].Mode == store.ModePeek && g.closed.Load() {
-		<-g.open
-	}
-	return err
 }
 
 func TestResetLiftsBan(t *testing.T) {
@@ -327,31 +191,6 @@ func TestBanPeek(t *testing.T) {
 	})
 }
 
-// A ban by one policy has no effect on another, whatever else they share.
-func TestBansAreApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := core.NewMemoryStore()
-		ann := banning(t, core.WithStore(store))
-		same := tries{t, banning(t, core.WithStore(store)).l, "ann"}
-		other := tries{t, banning(t, core.WithStore(store), core.WithName("other")).l, "ann"}
-		bob := tries{t, ann.l, "bob"}
-		ann.passes(3)
-		ann.denied()
-		other.passes(3)
-		other.denied()
-		bob.passes(3)
-		bob.denied()
-		same.banned(30 * time.Second)
-		ann.banned(30 * time.Second)
-		other.banned(30 * time.Second)
-		if err := other.l.Reset(t.Context(), "ann"); err != nil {
-			t.Fatal(err)
-		}
-		ann.banned(30 * time.Second)
-		bob.banned(30 * time.Second)
-	})
-}
-
 // Peek, Record and Wait respect bans too, and begin none unless they deny.
 func TestBanElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -403,22 +242,6 @@ func TestBanElsewhere(t *testing.T) {
 		if d, err := ann.l.Wait(t.Context(), "ann"); err != nil || !d.Allowed || time.Since(began) != 30*time.Second {
 			t.Errorf("%+v, %v after %v", d, err, time.Since(began))
 		}
-	})
-}
-
-// During a ban denials do not count in the window either.
-func TestBanAndCountDenied(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ann := banning(t, core.WithCountDenied())
-		ann.passes(3)
-		ann.denied()
-		ann.banned(30 * time.Second)
-		for left := 29; left > 0; left-- {
-			time.Sleep(time.Second)
-			ann.banned(time.Duration(left) * time.Second)
-		}
-		time.Sleep(time.Second)
-		ann.passes(3)
 	})
 }
 

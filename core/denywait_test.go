@@ -2,8 +2,6 @@ package core_test
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -28,19 +26,6 @@ func (s *lagging) Take(ctx context.Context, takes []store.Take, answers []store.
 	err := s.slowStore.Take(ctx, takes, answers)
 	time.Sleep(s.back)
 	return err
-}
-
-// says returns the wait that the store would answer now, without the way to it: that of the log with the longest one.
-func (s *lagging) says(cost int) (wait time.Duration) {
-	takes, answers := slices.Clone(s.last), make([]store.Answer, len(s.last))
-	for i := range takes {
-		takes[i].Mode, takes[i].Cost = store.ModePeek, cost
-	}
-	s.slowStore.Take(context.Background(), takes, answers)
-	for i := range answers {
-		wait = max(wait, answers[i].Retry)
-	}
-	return wait
 }
 
 // A larger cost was told the wait of a smaller one.
@@ -95,50 +80,6 @@ func TestAdmissionEndsRememberedWaits(t *testing.T) {
 		}
 		if d := take(2); d.Allowed || d.RetryAfter != 10*time.Second || d.Used != 4 {
 			t.Errorf("%+v; want it to know what was recorded", d)
-		}
-	})
-}
-
-// The store would deny what the deny cache denies, and a client that sleeps for RetryAfter is not too early, however
-// far away the store is.
-func TestDenyCacheFromFarAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const seed = 11
-		r := rand.New(rand.NewPCG(seed, 1))
-		store := &lagging{slowStore: newSlowStore()}
-		limits := core.Limits{{Quota: 3, Window: 2 * time.Second}, {Quota: 7, Window: 9 * time.Second}}
-		l := newLimiter(t, limits, core.WithStore(store))
-		cached := 0
-		for range 20_000 {
-			store.there = time.Duration(r.IntN(40)) * time.Millisecond
-			store.back = time.Duration(r.IntN(40)) * time.Millisecond
-			if r.IntN(8) == 0 {
-				time.Sleep(time.Duration(r.IntN(400_000)) * time.Microsecond)
-			}
-			if r.IntN(50) == 0 {
-				if _, err := l.Record(t.Context(), "k", 1); err != nil {
-					t.Fatal(err)
-				}
-			}
-			cost, asked := 1+r.IntN(3), store.asked
-			d, err := l.AllowN(t.Context(), "k", cost)
-			if err != nil && !errors.Is(err, core.ErrCostExceedsQuota) {
-				t.Fatal(err)
-			}
-			if d.Allowed || store.asked > asked {
-				continue
-			}
-			cached++
-			truth := store.says(cost)
-			if short := d.RetryAfter < truth; d.RetryAfter > truth+80*time.Millisecond || short && len(d.Limits()) == 2 {
-				t.Fatalf("cost %d: the cache says %v, the store %v", cost, d.RetryAfter, truth)
-			}
-			if d.ResetAfter < 0 || d.ResetAfter > 9*time.Second+80*time.Millisecond {
-				t.Fatalf("reset after %v", d.ResetAfter)
-			}
-		}
-		if cached < 1000 {
-			t.Errorf("only %d answers came from the cache: the test proves little", cached)
 		}
 	})
 }

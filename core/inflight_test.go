@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -82,164 +81,6 @@ func TestInFlight(t *testing.T) {
 			if err := (core.Decision{}).Release(t.Context()); err != nil {
 				t.Error(err)
 			}
-		})
-	}
-}
-
-// What AllowAtMost is granted, in full or in part, has one slot until it is released or undone.
-func TestAllowAtMostInFlight(t *testing.T) {
-	for name, s := range slotStores() {
-		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, core.Limits{core.PerHour(12), core.InFlight(2)}, core.WithStore(s))
-			held := func(want int) {
-				t.Helper()
-				if n := l.Stats().InFlight; n != want {
-					t.Errorf("%d slots are held, want %d", n, want)
-				}
-			}
-			for range 3 {
-				d := allowAtMost(t.Context(), t, l, 2, 2)
-				if left := d.Limits()[1].Remaining; left != 1 {
-					t.Errorf("%d slots left, want 1", left)
-				}
-				held(1)
-				release(t, d)
-				held(0)
-			}
-			first := allowAtMost(t.Context(), t, l, 4, 4)
-			part := allowAtMost(t.Context(), t, l, 4, 2)
-			held(2)
-			if d := allowAtMost(t.Context(), t, l, 4, 0); len(d.Violated) != 2 || d.RetryAfter != 0 {
-				t.Errorf("%+v", d)
-			}
-			held(2)
-			if err := errors.Join(first.Undo(t.Context()), part.Undo(t.Context())); err != nil {
-				t.Error(err)
-			}
-			held(0)
-			release(t, allowAtMost(t.Context(), t, l, 9, 6))
-		})
-	}
-}
-
-// A denial by either of two limits takes nothing of the other, and what a window has admitted stays after a release.
-func TestInFlightWithWindows(t *testing.T) {
-	for name, s := range slotStores() {
-		t.Run(name, func(t *testing.T) {
-			everybody := core.Global()
-			l := newLimiterBy(t, core.Limits{
-				core.PerHour(4), core.InFlight(2), core.InFlight(3).By(everybody), core.PerDay(100).By(everybody),
-			}, core.ByHeader("User", core.Unverified), core.WithStore(s), core.WithDenyCache(0))
-			remaining := func(d core.Decision, want int) core.Decision {
-				t.Helper()
-				if d.Remaining != want {
-					t.Errorf("%d left, want %d", d.Remaining, want)
-				}
-				return d
-			}
-			a := remaining(allowed(t, l, "ann", true), 1)
-			remaining(allowed(t, l, "ann", true), 0)
-			d := allowed(t, l, "ann", false)
-			if d.RetryAfter != 0 || strings.Join(d.Violated, " ") != "2-in-flight" || d.Used != 2 {
-				t.Errorf("%+v", d)
-			}
-			b := remaining(allowed(t, l, "bob", true), 0)
-			if d := allowed(t, l, "cid", false); strings.Join(d.Violated, " ") != "3-in-flight" {
-				t.Errorf("%+v", d)
-			}
-			for _, d := range []core.Decision{a, b} {
-				if err := d.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}
-			c := allowed(t, l, "ann", true)
-			if err := c.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if err := allowed(t, l, "ann", true).Release(t.Context()); err != nil {
-				t.Error(err)
-			}
-			d = allowed(t, l, "ann", false) // 4 in this hour, and 1 in flight
-			if d.RetryAfter == 0 || strings.Join(d.Violated, " ") != "4-per-hour" {
-				t.Errorf("%+v", d)
-			}
-			if err := c.Undo(t.Context()); err != nil { // after the release it still gives the unit back
-				t.Error(err)
-			}
-			allowed(t, l, "ann", true)
-		})
-	}
-}
-
-// A denial by a slot and a window has no known wait: the window alone would tell one that is too short.
-func TestInFlightAndWindowDeny(t *testing.T) {
-	for name, s := range slotStores() {
-		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, core.Limits{core.InFlight(1), core.PerHour(1)}, core.WithStore(s), core.WithDenyCache(0))
-			held := allowed(t, l, "k", true)
-			if d := allowed(t, l, "k", false); d.RetryAfter != 0 || len(d.Violated) != 2 {
-				t.Errorf("%+v", d)
-			}
-			release(t, held)
-			if d := allowed(t, l, "k", false); d.RetryAfter == 0 || len(d.Violated) != 1 {
-				t.Errorf("%+v", d)
-			}
-		})
-	}
-}
-
-// Limits that depend on the request may be of requests in flight.
-func TestInFlightChosen(t *testing.T) {
-	for name, s := range slotStores() {
-		t.Run(name, func(t *testing.T) {
-			limits := core.Limits{core.InFlight(1)}
-			l := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return limits }), core.WithStore(s))
-			allowed(t, l, "k", true)
-			allowed(t, l, "k", false)
-			limits = core.Limits{core.InFlight(3), core.PerHour(9)}
-			allowed(t, l, "k", true)
-			last := allowed(t, l, "k", true)
-			allowed(t, l, "k", false)
-			if err := last.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
-			allowed(t, l, "k", true)
-		})
-	}
-}
-
-// A slot that is not released stays taken while this process renews it, and one lease longer.
-func TestSlotsAreRenewed(t *testing.T) {
-	for _, name := range []string{"memory", "wrapped"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLimiter(t, core.InFlight(2).Lease(3*time.Second), core.WithStore(slotStores()[name]))
-				allowed(t, l, "k", true)
-				time.Sleep(500 * time.Millisecond)
-				d := allowed(t, l, "k", true)
-				for range 20 {
-					time.Sleep(time.Second + time.Millisecond)
-					allowed(t, l, "k", false)
-				}
-				if err := d.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(3 * time.Second) // one is released, and not renewed
-				d = allowed(t, l, "k", true)
-				allowed(t, l, "k", false)
-				if err := l.Close(); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(2 * time.Second)
-				allowed(t, l, "k", false)
-				time.Sleep(time.Second + time.Millisecond)
-				if err := d.Release(t.Context()); err != nil { // of a slot that is lost
-					t.Error(err)
-				}
-				allowed(t, l, "k", true)
-				allowed(t, l, "k", true)
-				allowed(t, l, "k", false)
-			})
 		})
 	}
 }
@@ -330,9 +171,6 @@ func TestMistakesWithInFlight(t *testing.T) {
 
 var full = core.NewMemoryStore()
 
-// justTakes is a store without optional methods.
-type justTakes struct{ core.Store }
-
 // oneSlotLog is a store that holds slots and cannot decide over several logs.
 type oneSlotLog struct {
 	oneLog
@@ -390,29 +228,9 @@ func TestServeReleases(t *testing.T) {
 	}
 }
 
-// Denials that count take no slot, and what is admitted under WithCountDenied is released.
-func TestInFlightWithCountedDenials(t *testing.T) {
-	for name, s := range slotStores() {
-		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, core.Limits{core.InFlight(2), core.PerHour(5)}, core.WithStore(s),
-				core.WithCountDenied())
-			first := allowed(t, l, "k", true)
-			release(t, allowed(t, l, "k", true))
-			second := allowed(t, l, "k", true)
-			for range 9 { // by the slots alone, so the window is not charged
-				if d := allowed(t, l, "k", false); strings.Join(d.Violated, "") != "2-in-flight" {
-					t.Errorf("%+v", d)
-				}
-			}
-			release(t, first)
-			release(t, second)
-			release(t, allowed(t, l, "k", true))
-			release(t, allowed(t, l, "k", true))
-			for range 9 {
-				if d := allowed(t, l, "k", false); strings.Join(d.Violated, "") != "5-per-hour" || d.RetryAfter == 0 {
-					t.Errorf("%+v", d)
-				}
-			}
-		})
+func release(t *testing.T, d core.Decision) {
+	t.Helper()
+	if err := d.Release(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,37 +49,6 @@ func admitsIn(ctx context.Context, t *testing.T, l *core.Limiter, key string, wa
 			}
 			return d
 		}
-	}
-}
-
-// A raised quota helps at once by exactly the difference, although what was used before still counts, and a lowered one
-// needs no reset: https://github.com/letsencrypt/boulder/issues/8785 tells of a customer who stayed denied.
-func TestOverrideChangesTheQuotaAtOnce(t *testing.T) {
-	for name, s := range map[string]core.Store{
-		"memory": core.NewMemoryStore(), "guarded": struct{ store.Full }{core.NewMemoryStore()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, core.PerMinute(5), core.WithOverrides(), core.WithStore(s))
-			admits(t, l, "k", 5)
-			overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(8)}, Note: "ticket 4711"})
-			if d := admits(t, l, "k", 3); d.Overridden == nil || d.Overridden.Note != "ticket 4711" ||
-				!slices.Equal(d.Violated, []string{"8-per-minute"}) || d.Never() {
-				t.Errorf("%v by %+v, want a denial by 8-per-minute of ticket 4711", d, d.Overridden)
-			}
-			if d := admits(t, l, "other", 5); d.Overridden != nil {
-				t.Errorf("%v by %v, want no override for another key", d, d.Overridden)
-			}
-			overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(2)}})
-			if d := admits(t, l, "k", 0); d.Remaining != 0 || d.Limits()[0].Used != 8 {
-				t.Errorf("%v, %v; want 8 used of 2", d, d.Limits())
-			}
-			if err := l.RemoveOverride(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
-			if d := admits(t, l, "k", 0); d.Overridden != nil || d.Limits()[0].Quota != 5 {
-				t.Errorf("%v, %v; want the limit of the policy", d, d.Limits())
-			}
-		})
 	}
 }
 
@@ -211,96 +179,6 @@ func inOrganisation(ctx context.Context, name string) context.Context {
 
 var byOrganisation = core.ByValue(organisationKey{})
 
-// Limits of other units and keys stay, and those of an override draw from the logs of the limits that they replace,
-// also where these are numbers, or are named by a limit.
-func TestOverrideDrawsFromTheLogsOfTheKey(t *testing.T) {
-	global := core.Global()
-	policy := core.Limits{
-		core.PerMinute(4), core.PerMinute(100).Of("tokens"), core.InFlight(3),
-		{Name: "all", Quota: 50, Window: time.Minute},
-		{Name: "minutes", Quota: 5, Window: time.Hour},
-		core.PerHour(6).By(byOrganisation),
-	}
-	policy[3], policy[4] = policy[3].By(global), policy[4].With(core.FixedWindow)
-	l := newLimiter(t, policy, core.WithOverrides())
-	ctx := inOrganisation(t.Context(), "acme")
-	ask := func(allowed bool, violated ...string) core.Decision {
-		t.Helper()
-		d, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 30})
-		if err != nil || d.Allowed != allowed || !slices.Equal(d.Violated, violated) {
-			t.Errorf("%v by %v, %v; want %v, violated %v", d, d.Overridden, err, allowed, violated)
-		}
-		if err := d.Release(ctx); err != nil {
-			t.Fatal(err)
-		}
-		return d
-	}
-	for range 3 {
-		ask(true)
-	}
-	ask(false, "100-tokens-per-minute")
-	overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerMinute(1000).Of("tokens")}})
-	if d := ask(true); len(d.Limits()) != 6 {
-		t.Errorf("%v, want 6 limits", d.Limits())
-	}
-	ask(false, "4-per-minute")
-	overrideIn(t, l, "k", core.Override{Limits: core.Limits{
-		core.PerMinute(1000).Of("tokens"), core.PerMinute(40), core.PerHour(40).With(core.FixedWindow),
-	}})
-	ask(true)
-	ask(true)
-	ask(false, "6-per-hour")
-	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Limits: core.Limits{core.PerHour(7)}})
-	ask(true)
-	ask(false, "7-per-hour")
-	overrideIn(t, l, "", core.Override{By: global, Limits: core.Limits{core.PerMinute(7)}})
-	ask(false, "7-per-minute", "7-per-hour")
-	overrideIn(t, l, "", core.Override{By: global, Unlimited: true})
-	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Denied: true})
-	ask(false, "override")
-	if err := l.RemoveOverride(ctx, "acme", byOrganisation); err != nil {
-		t.Fatal(err)
-	}
-	ask(false, "6-per-hour")
-	all, err := l.Overrides(ctx)
-	if err != nil || len(all) != 2 || all[0].Key != "" || all[0].By != global || !all[0].Unlimited ||
-		all[1].Key != "k" ||
-		fmt.Sprint(all[1].Limits) != "[1000 tokens/minute 40/minute 40/hour]" ||
-		all[1].Policy != l.Stats().Policy {
-		t.Errorf("overrides: %+v, %v", all, err)
-	}
-	for _, o := range all {
-		if err := l.RemoveOverrideByID(ctx, o.ID); err != nil {
-			t.Fatal(err)
-		}
-	}
-	overrideIn(t, l, "acme", core.Override{By: byOrganisation, Limits: core.Limits{core.PerHour(20)}})
-	ask(false, "4-per-minute", "100-tokens-per-minute", "minutes") // as before the overrides
-}
-
-// An override of limits with another algorithm begins its own numbers, and one by numbers its own log.
-func TestOverrideWithAnotherAlgorithm(t *testing.T) {
-	l := newLimiterBy(t, core.Limits{core.PerMinute(3), core.PerMinute(50).By(byOrganisation)}, core.By(byUser),
-		core.WithOverrides())
-	ctx := context.WithValue(inOrganisation(t.Context(), "acme"), overrideUser{}, "k")
-	admitsIn(ctx, t, l, "k", 3)
-	overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.TokenBucket(core.PerHour(1), 4)}})
-	admitsIn(ctx, t, l, "k", 4)
-	overrideIn(
-		t,
-		l,
-		"acme",
-		core.Override{By: byOrganisation, Limits: core.Limits{core.PerDay(2).With(core.FixedWindow)}},
-	)
-	if err := l.RemoveOverride(ctx, "k"); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Reset(ctx, "k"); err != nil {
-		t.Fatal(err)
-	}
-	admitsIn(ctx, t, l, "k", 2)
-}
-
 // Record keeps what an override counts, more units and for a longer time than the policy does.
 func TestOverrideAndRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -313,22 +191,6 @@ func TestOverrideAndRecord(t *testing.T) {
 		}
 		admits(t, l, "k", 0)
 	})
-}
-
-// Reset deletes what an override has brought, also in a process that has decided no request by it.
-func TestResetOfAnOverride(t *testing.T) {
-	s := struct{ store.Full }{core.NewMemoryStore()}
-	of := func() *core.Limiter {
-		return newLimiter(t, core.PerMinute(9), core.WithOverrides(), core.WithStore(s), core.WithDenyCache(0),
-			core.WithName("p"))
-	}
-	one, other := of(), of()
-	overrideIn(t, one, "k", core.Override{Limits: core.Limits{core.PerMonth(2)}})
-	admits(t, one, "k", 2)
-	if err := other.Reset(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
-	admits(t, one, "k", 2)
 }
 
 // What an override brings to one key is not shared with another key of its kind, which may have an equal text.
@@ -368,34 +230,6 @@ func TestOverrideWithTheNameOfAnotherLimit(t *testing.T) {
 	}
 	overrideIn(t, l, "other", core.Override{Unlimited: true})
 	admitsIn(ctx, t, l, "other", 0)
-}
-
-// Numbers of the calendar are those of the limit if the zone is the same, whichever name the override has. A zone is not
-// the same value once it was read from text. In another one there are other months.
-func TestOverrideOfACalendar(t *testing.T) {
-	berlin := zone(t, "Europe/Berlin")
-	named, limit := core.PerMonth(4).In(berlin), core.PerMonth(7).In(berlin)
-	named.Name, limit.Name = "calls", "more"
-	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(24 * time.Hour)
-		for _, month := range []core.Limit{core.PerMonth(4).In(berlin), named} {
-			l := newLimiter(t, month, core.WithOverrides())
-			admits(t, l, "k", 4)
-			for _, o := range []struct {
-				limit core.Limit
-				fresh int
-			}{{core.PerMonth(5).In(berlin), 1}, {core.PerMonth(6), 6}, {limit, 2}} {
-				overrideIn(t, l, "k", core.Override{Limits: core.Limits{o.limit}})
-				admits(t, l, "k", o.fresh)
-			}
-			if err := l.RemoveOverride(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
-			if d := admits(t, l, "k", 0); d.Limits()[0].Used != 7 {
-				t.Errorf("%v, %v; want 7 used", d, d.Limits())
-			}
-		}
-	})
 }
 
 type overrideUser struct{}
@@ -440,100 +274,6 @@ func TestOverrideUnlimitedWithShadow(t *testing.T) {
 			}
 		}
 	}
-}
-
-// In another process an override is in force within a second, whether it has requests meanwhile or not; and what ends,
-// is lowered or removed as well.
-func TestOverrideReachesOthersWithinASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := struct{ store.Full }{core.NewMemoryStore()}
-		limiters := make([]*core.Limiter, 3)
-		for i := range limiters {
-			limiters[i] = newLimiter(t, core.PerHour(100), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
-		}
-		busy := func(d time.Duration) { // the second limiter has requests all the time, the third has none
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-				askOnce(t, limiters[1], "somebody")
-			}
-		}
-		quota := func(want int) {
-			t.Helper()
-			for i, l := range limiters {
-				d, err := l.Peek(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := -1
-				if states := d.Limits(); d.Allowed && len(states) > 0 {
-					got = states[0].Quota
-				}
-				if got != want {
-					t.Errorf("limiter %d: a quota of %d, want %d", i, got, want)
-				}
-			}
-		}
-		quota(100)
-		for _, c := range []struct {
-			o    core.Override
-			want int
-		}{
-			{core.Override{Limits: core.Limits{core.PerHour(150)}}, 150},
-			{core.Override{Limits: core.Limits{core.PerHour(20)}}, 20},
-			{core.Override{Denied: true}, -1},
-			{core.Override{Limits: core.Limits{core.PerHour(30)}, Until: time.Now().Add(6 * time.Second)}, 30},
-		} {
-			overrideIn(t, limiters[0], "k", c.o)
-			busy(time.Second)
-			quota(c.want)
-		}
-		busy(2 * time.Second)
-		quota(100)
-		overrideIn(t, limiters[0], "k", core.Override{Limits: core.Limits{core.PerHour(40)}})
-		busy(time.Second)
-		quota(40)
-		// One that has just started knows it at its first request.
-		limiters[1] = newLimiter(t, core.PerHour(100), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
-		quota(40)
-		if err := limiters[2].RemoveOverride(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		busy(time.Second)
-		quota(100)
-	})
-}
-
-// sluggish answers after half of the default timeout.
-type sluggish struct{ store.Full }
-
-func (s sluggish) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	time.Sleep(50 * time.Millisecond)
-	return s.Full.Take(ctx, takes, answers)
-}
-
-func (s sluggish) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
-	time.Sleep(50 * time.Millisecond)
-	return s.Full.Overrides(ctx, policy, known)
-}
-
-// Where each answer takes half of the timeout, a request after some idle time is decided by the store nevertheless.
-func TestOverrideWhereTheStoreIsSlow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, core.PerHour(500), core.WithOverrides(), core.WithStore(sluggish{core.NewMemoryStore()}))
-		for range 3 {
-			time.Sleep(time.Minute)
-			began := time.Now()
-			if d := askOnce(t, l, "k"); d.Degraded || time.Since(began) != 100*time.Millisecond {
-				t.Errorf("%v after %v, want a decision of the store after 100ms", d, time.Since(began))
-			}
-		}
-		for range 30 {
-			time.Sleep(70 * time.Millisecond)
-			began := time.Now()
-			if d := askOnce(t, l, "other"); d.Degraded || time.Since(began) != 50*time.Millisecond {
-				t.Errorf("%v after %v, want no request to wait for overrides", d, time.Since(began))
-			}
-		}
-	})
 }
 
 // While the store does not answer, what was read last stays; a store that has lost all has none.
@@ -589,60 +329,6 @@ func TestOverrideUnlimitedInALongOutage(t *testing.T) {
 			t.Errorf("%d takes to replay, want %d at most", n, store.MaxRecorded)
 		}
 		l.Close()
-	})
-}
-
-// A call of Wait goes on within a second after a raise, or after the key is no longer denied.
-func TestOverrideWakesWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, core.PerHour(2), core.WithOverrides())
-		// waits calls WaitN for units of a key, and wants them within a second after the change.
-		waits := func(key string, cost int, change func()) {
-			t.Helper()
-			began, done := time.Now(), make(chan struct{})
-			go func() {
-				defer close(done)
-				if d, err := l.WaitN(t.Context(), key, cost); !d.Allowed || err != nil {
-					t.Errorf("%s: %v, %v", key, d, err)
-				}
-			}()
-			time.Sleep(10 * time.Minute)
-			change()
-			if <-done; time.Since(began) > 10*time.Minute+time.Second {
-				t.Errorf("%s: units after %v", key, time.Since(began))
-			}
-		}
-		long := time.Now().Add(24 * time.Hour)
-		admits(t, l, "raised", 2)
-		waits("raised", 1, func() {
-			overrideIn(t, l, "raised", core.Override{Limits: core.Limits{core.PerHour(5)}, Until: long})
-		})
-		overrideIn(t, l, "denied", core.Override{Denied: true, Until: long})
-		waits("denied", 1, func() {
-			if err := l.RemoveOverride(t.Context(), "denied"); err != nil {
-				t.Error(err)
-			}
-		})
-		overrideIn(t, l, "denied", core.Override{Denied: true, Until: long})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		began := time.Now()
-		d, err := l.Wait(ctx, "denied")
-		if !errors.Is(err, context.DeadlineExceeded) || d.Overridden == nil || time.Since(began) > 0 {
-			t.Errorf("%v, %v after %v; want an error at once", d, err, time.Since(began))
-		}
-		overrideIn(t, l, "large", core.Override{Limits: core.Limits{core.PerHour(10)}, Until: long})
-		if d, err := l.WaitN(t.Context(), "large", 7); err != nil || d.Granted != 7 {
-			t.Errorf("7 units of 10: %v, %v", d, err)
-		}
-		waiting := wait(t, l, "large", 5)
-		overrideIn(t, l, "large", core.Override{Limits: core.Limits{core.PerHour(1)}, Until: long})
-		if d, err := l.WaitN(t.Context(), "large", 2); !errors.Is(err, core.ErrCostExceedsQuota) || d.Allowed {
-			t.Errorf("2 units of 1: %v, %v; want ErrCostExceedsQuota", d, err)
-		}
-		if <-waiting.done; !errors.Is(waiting.err, core.ErrCostExceedsQuota) || waiting.d.Allowed {
-			t.Errorf("5 units of 1, waited for before: %v, %v; want ErrCostExceedsQuota", waiting.d, waiting.err)
-		}
 	})
 }
 
@@ -849,37 +535,6 @@ func TestRemoveOverrideByID(t *testing.T) {
 	}
 }
 
-// A pause is never shortened by an earlier end, and leaves the limits of an override alone.
-func TestPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, core.PerHour(1), core.WithOverrides())
-		overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerHour(7)}, Until: time.Now().Add(time.Hour)})
-		pause := func(d time.Duration) {
-			t.Helper()
-			if ok, err := l.Pause(t.Context(), "k", time.Now().Add(d)); !ok || err != nil {
-				t.Fatal(ok, err)
-			}
-		}
-		pause(10 * time.Second)
-		pause(5 * time.Second)
-		if d := admits(t, l, "k", 0); d.RetryAfter != 10*time.Second {
-			t.Errorf("%v, want 10s", d)
-		}
-		pause(20 * time.Second)
-		time.Sleep(20*time.Second - time.Millisecond)
-		admits(t, l, "k", 0)
-		time.Sleep(time.Millisecond)
-		admits(t, l, "k", 7)
-		pause(time.Minute)
-		if err := l.RemoveOverride(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		if d := admits(t, l, "k", 0); d.Overridden != nil {
-			t.Errorf("%v by %v, want no override", d, d.Overridden)
-		}
-	})
-}
-
 // What another release has written has no effect but a line in the log.
 func TestOverrideThatCannotBeApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -938,64 +593,4 @@ func TestOverrideDeniesWhatOnlyAShadowIsAsked(t *testing.T) {
 	if err != nil || d.Allowed || len(d.Limits()) > 0 {
 		t.Errorf("%v, %v, %v; want a denial that no limit was asked about", d, d.Limits(), err)
 	}
-}
-
-// unreadable is a store whose Redis user may not read overrides from some time on.
-type unreadable struct {
-	store.Full
-
-	refuses atomic.Bool
-}
-
-func (u *unreadable) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
-	if u.refuses.Load() {
-		return "", nil, &store.StoreError{Err: errors.New("NOPERM"), Class: "auth"}
-	}
-	return u.Full.Overrides(ctx, policy, known)
-}
-
-// A store that answers about requests is in no outage because overrides cannot be read, and after an outage requests
-// find it, and then the overrides.
-func TestOverrideThatCannotBeReadIsNoOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake := new(coretest.FakeStore)
-		s := &unreadable{Full: fake}
-		l := newLimiter(t, core.PerHour(1000), core.WithOverrides(), core.WithStore(s),
-			core.WithFailure(core.FailClosed))
-		overrideIn(t, l, "bad", core.Override{Denied: true, Until: time.Now().Add(time.Hour)})
-		s.refuses.Store(true)
-		lines := logged(t, func() {
-			for range 20 {
-				time.Sleep(time.Second)
-				if d := askOnce(t, l, "bad"); d.Overridden == nil {
-					t.Error(d)
-				}
-			}
-			for range 20 {
-				time.Sleep(500 * time.Millisecond)
-				if d, err := l.Allow(t.Context(), "good"); err != nil || !d.Allowed || d.Degraded {
-					t.Errorf("%v, %v; want it allowed by the store", d, err)
-				}
-			}
-		})
-		if n := strings.Count(lines, "overrides cannot be read"); n != 1 || strings.Contains(lines, "does not answer") {
-			t.Errorf("log: %s", lines)
-		}
-		fake.Fail(errors.New("down"))
-		for range 10 {
-			l.Allow(t.Context(), "good") // it is refused
-			time.Sleep(100 * time.Millisecond)
-		}
-		fake.Fail(nil)
-		s.refuses.Store(false)
-		time.Sleep(2 * time.Second)
-		l.Allow(t.Context(), "good") // it may be the probe
-		synctest.Wait()
-		if d, err := l.Peek(t.Context(), "bad"); err != nil || d.Overridden == nil {
-			t.Errorf("after an outage: %v by %v, %v", d, d.Overridden, err)
-		}
-		if d := askOnce(t, l, "good"); d.Degraded {
-			t.Errorf("after an outage: %v", d)
-		}
-	})
 }

@@ -3,8 +3,6 @@ package core_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,132 +102,6 @@ func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
 	}
 }
 
-// One fault that failed all waiting takes was counted as that many consecutive failures.
-func TestOneGlitchOpensNoBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		glitch := make(chan error)
-		logs := &meddled{take: func(context.Context, store.Take) error { return <-glitch }}
-		l := newLimiter(t, core.PerHour(100), core.WithStore(logs))
-		defer l.Close()
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() {
-				if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Degraded {
-					t.Errorf("%+v, %v", d, err)
-				}
-			})
-		}
-		time.Sleep(time.Millisecond)
-		for range 20 {
-			glitch <- errDown
-			synctest.Wait()
-		}
-		wg.Wait()
-		logs.take = nil
-		if d, err := l.Allow(t.Context(), "k"); err != nil || d.Degraded || d.Used != 20 {
-			t.Errorf("afterwards: degraded %v, used %d, %v; want all 20", d.Degraded, d.Used, err)
-		}
-		asked := 0
-		logs.take = func(context.Context, store.Take) error {
-			asked++
-			return errDown
-		}
-		for i := range 20 { // a replay for the same key would be answered between two failures
-			l.Allow(t.Context(), fmt.Sprint(i))
-		}
-		if asked != 5 {
-			t.Errorf("failing in turn, the store was asked %d times; want 5", asked)
-		}
-	})
-}
-
-// More than could be merged within one decision's time was never brought back, and each try to was a failure more.
-func TestLongLogIsReplayed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const entries, cost, perUnit = 3000, 10, 10 * time.Microsecond
-		logs := new(meddled)
-		logs.merge = func(ctx context.Context, m store.MergeRequest) error {
-			units := 0
-			for _, e := range m.Entries {
-				units += e.Cost
-			}
-			select {
-			case <-time.After(time.Duration(units) * perUnit):
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		l := newLimiter(t, core.PerHour(100_000), core.WithStore(logs))
-		defer l.Close()
-		logs.Fail(errDown)
-		for range entries {
-			if d, err := l.AllowN(t.Context(), "k", cost); err != nil || !d.Allowed || !d.Degraded {
-				t.Fatal(d, err)
-			}
-		}
-		logs.Fail(nil)
-		served, back, asked := false, false, 0
-		for began := time.Now(); !back; {
-			if time.Since(began) > 10*time.Second {
-				t.Fatalf("not back after 10 s; another key was served: %v", served)
-			}
-			time.Sleep(10 * time.Millisecond)
-			other, err := l.Allow(t.Context(), "other")
-			if err != nil || served && other.Degraded {
-				t.Fatalf("another key: degraded %v, %v", other.Degraded, err)
-			}
-			served = served || !other.Degraded
-			for range 6 { // more than failures in a row would be
-				d, err := l.Allow(t.Context(), "k")
-				if err != nil || back && d.Degraded {
-					t.Fatalf("degraded %v, %v", d.Degraded, err)
-				}
-				if back = !d.Degraded; back && d.Used != entries*cost+asked {
-					t.Fatalf("used %d, want %d", d.Used, entries*cost+asked)
-				}
-				asked++
-			}
-		}
-	})
-}
-
-// A decision that was settled after the journal was read, and before its entry was in the store, lost its settlement.
-func TestSettledDuringReplay(t *testing.T) {
-	for _, cost := range []int{0, 3} {
-		for _, who := range []string{"by the next request", "by itself"} {
-			inBubble(t, fmt.Sprint(cost, " units, brought ", who), func(t *testing.T) {
-				decided := make(chan core.Decision, 1)
-				logs := &meddled{merge: func(ctx context.Context, _ store.MergeRequest) error {
-					select {
-					case d := <-decided:
-						return d.Settle(ctx, cost)
-					default:
-						return nil
-					}
-				}}
-				l := newLimiter(t, core.PerHour(10), core.WithStore(logs))
-				defer l.Close()
-				logs.Fail(errDown)
-				first, _ := l.AllowN(t.Context(), "k", 2)
-				if d, err := l.AllowN(t.Context(), "k", 4); err != nil || !first.Degraded || !d.Allowed {
-					t.Fatal(first, d, err)
-				}
-				logs.Fail(nil)
-				decided <- first
-				if who == "by itself" {
-					time.Sleep(3 * time.Second)
-					synctest.Wait()
-				}
-				d, err := l.Peek(t.Context(), "k")
-				if err != nil || d.Degraded || d.Used != 4+cost || len(decided) > 0 {
-					t.Errorf("used %d, degraded %v, %v; want %d", d.Used, d.Degraded, err, 4+cost)
-				}
-			})
-		}
-	}
-}
-
 // The denials that led to a ban could not be reset in an outage, and that was an error instead of the ban.
 func TestBanInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -319,24 +191,5 @@ func TestLogBeforeAnyDecision(t *testing.T) {
 	entries, err := newLimiter(t, policy, core.WithStore(logs)).Log(t.Context(), "k")
 	if err != nil || len(entries) != 1 || entries[0].Cost != 3 {
 		t.Errorf("%v, %v; want the one entry", entries, err)
-	}
-}
-
-// A denial that counts cannot be undone: otherwise a client could take back each that is refused.
-func TestUndoOfACountedDenial(t *testing.T) {
-	l := newLimiter(t, core.PerHour(1), core.WithCountDenied())
-	for n := range 2 {
-		d, err := l.Allow(t.Context(), "k")
-		if err != nil || d.Allowed != (n == 0) {
-			t.Fatal(d, err)
-		}
-		if n == 1 {
-			if err := d.Undo(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Allowed {
-		t.Errorf("%v, %v; want no room", d, err)
 	}
 }

@@ -125,38 +125,6 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// Of several keys all are charged the same, and none if one has no unit left.
-func TestAllowAtMostOfSeveralKeys(t *testing.T) {
-	for name, s := range map[string]core.Store{"memory": core.NewMemoryStore(), "fake": &coretest.FakeStore{}} {
-		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, perUserAndOrg(3, 5), core.WithStore(s), core.WithDenyCache(0),
-				core.WithShadow(core.Limit{Name: "shadow", Quota: 4, Window: time.Minute}.By(core.ByValue(orgKey{}))))
-			ctx := inOrg(t.Context(), "acme")
-			first := allowAtMost(ctx, t, l, 10, 3)
-			if d := allowAtMost(ctx, t, l, 10, 0); fmt.Sprint(d.Violated) != "[3-per-minute]" {
-				t.Errorf("%v, want a denial by the user's limit", d)
-			}
-			ask := func(user string, granted int) core.Decision {
-				t.Helper()
-				d, err := l.AllowAtMost(ctx, user, 10)
-				if err != nil || d.Granted != granted || granted > 0 && d.Remaining != 0 {
-					t.Errorf("%s: %v, %v; want %d granted", user, d, err, granted)
-				}
-				return d
-			}
-			ask("bob", 2)
-			if d := ask("cecil", 0); fmt.Sprint(d.Violated) != "[5-per-minute]" || d.RetryAfter <= 0 {
-				t.Errorf("%v, want a denial by the organisation's limit", d)
-			}
-			if err := first.Undo(ctx); err != nil {
-				t.Fatal(err)
-			}
-			ask("cecil", 3)
-			ask("k", 0)
-		})
-	}
-}
-
 // Costs below 1 are errors, as of AllowN.
 func TestAllowAtMostErrors(t *testing.T) {
 	l := newLimiterBy(t, core.PerHour(5), core.ByText())
@@ -202,63 +170,5 @@ func TestAllowAtMostInOutage(t *testing.T) {
 		if d, err := other.Peek(t.Context(), "k"); err != nil || d.Used != 4 {
 			t.Errorf("after the outage: %v, %v; want 4 units used", d, err)
 		}
-	})
-}
-
-// A remembered denial of one unit answers AllowAtMost, and one of AllowAtMost answers Allow. One of a larger cost does
-// not, since a part of that may be there.
-func TestAllowAtMostFromTheDenyCache(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake, asked := new(coretest.FakeStore), 0
-		spy := &takeSpy{Full: fake, seen: func(store.Take) { asked++ }}
-		l := newLimiter(t, core.PerHour(5), core.WithStore(spy), core.WithFailure(core.FailClosed),
-			core.WithDenyCache(time.Minute))
-		reaches := func(what string, n int) {
-			t.Helper()
-			if asked != n {
-				t.Errorf("%s: the store was asked %d times, want %d", what, asked, n)
-			}
-			asked = 0
-		}
-		ctx := t.Context()
-		first := allowAtMost(ctx, t, l, 3, 3)
-		if d, err := l.AllowN(ctx, "k", 3); err != nil || d.Allowed {
-			t.Errorf("%v, %v", d, err)
-		}
-		reaches("a grant and a denial of 3 units", 2)
-		part := allowAtMost(ctx, t, l, 4, 2)
-		reaches("after a denial of 3 units", 1)
-		if d, err := l.AllowN(ctx, "k", 3); err != nil || d.Allowed || d.RetryAfter != time.Hour {
-			t.Errorf("%v, %v", d, err)
-		}
-		reaches("3 units again, whose wait is longer now", 1)
-		allowAtMost(ctx, t, l, 7, 0)
-		reaches("the first grant of nothing", 1)
-		time.Sleep(time.Second)
-		fake.Advance(time.Second)
-		for cost := range 9 {
-			if d := allowAtMost(ctx, t, l, 1+cost, 0); d.RetryAfter != time.Hour-time.Second {
-				t.Errorf("%v, want a wait of an hour less a second", d)
-			}
-		}
-		if d, err := l.Allow(ctx, "k"); err != nil || d.Allowed {
-			t.Errorf("%v, %v", d, err)
-		}
-		reaches("remembered", 0)
-		if err := part.Undo(ctx); err != nil {
-			t.Error(err)
-		}
-		allowAtMost(ctx, t, l, 7, 2)
-		reaches("after two units were given back", 1)
-		if d, err := l.Allow(ctx, "k"); err != nil || d.Allowed {
-			t.Errorf("%v, %v", d, err)
-		}
-		reaches("denied one unit", 1)
-		allowAtMost(ctx, t, l, 7, 0)
-		reaches("after a denial of one unit", 0)
-		if err := first.Undo(ctx); err != nil {
-			t.Error(err)
-		}
-		allowAtMost(ctx, t, l, 3, 3)
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"runtime"
 	"slices"
 	"sync"
@@ -87,22 +86,6 @@ func (w *waiter) admitted(t *testing.T, at time.Time, who ...any) {
 	}
 }
 
-// refused checks that w was refused at this instant, without waiting.
-func (w *waiter) refused(t *testing.T, wait time.Duration, who ...any) {
-	t.Helper()
-	if !w.ended() {
-		t.Errorf("%v: waits, want to be told at once", fmt.Sprint(who...))
-		return
-	}
-	if !errors.Is(w.err, context.DeadlineExceeded) || w.d.Allowed || w.d.RetryAfter != wait || !w.at.Equal(time.Now()) {
-		t.Errorf("%v: allowed %v, Retry-After %v, %v after %v; want it refused at once, with %v",
-			fmt.Sprint(who...), w.d.Allowed, w.d.RetryAfter, w.err, w.at, wait)
-	}
-	if len(w.d.Violated) == 0 || w.d.Err() == nil {
-		t.Errorf("%v: violated %v, %v", fmt.Sprint(who...), w.d.Violated, w.d.Err())
-	}
-}
-
 // take fills the log of "k".
 func take(t *testing.T, l *core.Limiter, cost int) {
 	t.Helper()
@@ -118,60 +101,6 @@ func used(t *testing.T, l *core.Limiter, key string) int {
 		t.Fatal(err)
 	}
 	return d.Used
-}
-
-func TestWaitInOrderAndOnTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const quota, window, waiters = 5, 10 * time.Second, 50
-		logs := &hooked{Full: core.NewMemoryStore()}
-		l := newLimiter(t, core.Limit{Quota: quota, Window: window}, core.WithStore(logs))
-		start := time.Now()
-		for range quota { // at 0, 1, 2, 3 and 4 seconds
-			take(t, l, 1)
-			time.Sleep(time.Second)
-		}
-		logs.takes.Store(0)
-		var mu sync.Mutex
-		var order []int
-		var wg sync.WaitGroup
-		for i := range waiters {
-			wg.Go(func() {
-				d, err := l.Wait(t.Context(), "k")
-				mu.Lock()
-				defer mu.Unlock()
-				order = append(order, i)
-				// Units leave a window after they were admitted, one each second of the first five of ten.
-				want := window*time.Duration(i/quota+1) + time.Second*time.Duration(i%quota)
-				if got := time.Since(start); err != nil || !d.Allowed || got != want {
-					t.Errorf("waiter %d: %v after %v, %v; want it after %v", i, d.Allowed, got, err, want)
-				}
-			})
-			synctest.Wait()
-		}
-		wg.Wait()
-		if !slices.IsSorted(order) || len(order) != waiters {
-			t.Errorf("admitted in the order %v", order)
-		}
-		// Each asks when its turn comes, and when its unit leaves.
-		if n := logs.takes.Load(); n > 2*waiters {
-			t.Errorf("the store was asked %d times about %d waiters: somebody polls", n, waiters)
-		}
-	})
-}
-
-func TestWaitForAFreeUnitTakesNoTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logs := &hooked{Full: core.NewMemoryStore()}
-		l := newLimiter(t, core.PerHour(1), core.WithStore(logs))
-		start := time.Now()
-		wait(t, l, "k", 1).admitted(t, start)
-		if n := logs.takes.Load(); n != 1 {
-			t.Errorf("the store was asked %d times, want once", n)
-		}
-		queued := wait(t, l, "k", 1)
-		wait(t, l, "other", 1).admitted(t, start, "another key")
-		queued.admitted(t, start.Add(time.Hour))
-	})
 }
 
 // oracle is when each of costs is admitted, in turn from now on. It is slow and simple.
@@ -275,105 +204,6 @@ func TestWaitAgainstOracle(t *testing.T) {
 				t.Errorf("only %d trials are %s: %v", counts[what], what, counts)
 			}
 		}
-	})
-}
-
-// Units that were just admitted, but whose waiter is still there, would count twice: in the log and in the queue.
-func TestWaitCountsNobodyTwice(t *testing.T) {
-	t.Run("the answer is under way", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			reply := make(chan struct{})
-			logs := &hooked{Full: core.NewMemoryStore()}
-			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(logs))
-			start := time.Now()
-			take(t, l, 1)
-			time.Sleep(5 * time.Second)
-			logs.after = func(t store.Take) {
-				if t.Mode == store.ModeCharge {
-					<-reply
-				}
-			}
-			first := wait(t, l, "k", 1)
-			second := wait(t, l, "k", 1, 7*time.Second)
-			if second.ended() {
-				t.Errorf("refused with %v; its unit leaves in 5s", second.err)
-			}
-			close(reply)
-			first.admitted(t, start.Add(5*time.Second))
-			second.admitted(t, start.Add(10*time.Second))
-		})
-	})
-	t.Run("the answer is under way to who has slept", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			logs := &hooked{Full: core.NewMemoryStore(), after: func(store.Take) {
-				if time.Since(start) == 10*time.Second {
-					time.Sleep(time.Second)
-				}
-			}}
-			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(logs))
-			take(t, l, 1)
-			time.Sleep(4 * time.Second)
-			take(t, l, 1)
-			first := wait(t, l, "k", 1)
-			time.Sleep(6*time.Second + 1)
-			second := wait(t, l, "k", 1, 4*time.Second)
-			first.admitted(t, start.Add(11*time.Second))
-			second.admitted(t, start.Add(14*time.Second))
-		})
-	})
-	t.Run("admitted before the question", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			logs := &hooked{Full: core.NewMemoryStore(), before: func(t store.Take) {
-				if t.Mode == store.ModePeek {
-					time.Sleep(7 * time.Second)
-				}
-			}}
-			l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second}, core.WithStore(logs))
-			start := time.Now()
-			take(t, l, 1)
-			time.Sleep(4 * time.Second)
-			take(t, l, 1)
-			first := wait(t, l, "k", 1)
-			second := wait(t, l, "k", 1, 10*time.Second+1)
-			first.admitted(t, start.Add(10*time.Second))
-			second.admitted(t, start.Add(14*time.Second))
-		})
-	})
-}
-
-func TestCancelledWaitLeavesNoTrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, core.Limit{Quota: 2, Window: 10 * time.Second})
-		start := time.Now()
-		take(t, l, 1)
-		time.Sleep(time.Second)
-		take(t, l, 1)
-		waiters := make([]*waiter, 7)
-		for i := range waiters {
-			waiters[i] = wait(t, l, "k", 1)
-		}
-		cancelled := func(i int) {
-			t.Helper()
-			waiters[i].cancel()
-			synctest.Wait()
-			if w := waiters[i]; !w.ended() || !errors.Is(w.err, context.Canceled) || w.d.Allowed {
-				t.Errorf("waiter %d was cancelled: %+v, %v", i, w.d, w.err)
-			}
-		}
-		cancelled(2) // in the middle
-		cancelled(6) // at the end
-		cancelled(0) // the one that asks
-		cancelled(1) // ... and the next
-		waiters[3].admitted(t, start.Add(10*time.Second), 3)
-		waiters[4].admitted(t, start.Add(11*time.Second), 4)
-		cancelled(5)
-		if n := used(t, l, "k"); n != 2 {
-			t.Errorf("%d units used, want those of the two admitted", n)
-		}
-		// The queue is empty now: the next waiter is the first.
-		wait(t, l, "k", 1, 9*time.Second).refused(t, 9*time.Second, "the next")
-		wait(t, l, "k", 1, 9*time.Second+1).admitted(t, start.Add(20*time.Second), "the next")
 	})
 }
 
@@ -571,20 +401,6 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// A call that is cancelled while it passes uncounted has nothing to give back.
-func TestWaitCancelledWhileTheStoreIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		broken := atomic.Bool{}
-		broken.Store(true)
-		logs := &hooked{Full: failing{core.NewMemoryStore(), &broken}, after: func(store.Take) { cancel() }}
-		l := newLimiter(t, core.PerHour(1), core.WithFailure(core.FailOpen), core.WithStore(logs))
-		if d, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) || d.Allowed {
-			t.Errorf("%+v, %v; want that it was cancelled", d, err)
-		}
-	})
-}
-
 type failing struct {
 	store.Full
 	broken *atomic.Bool
@@ -595,77 +411,6 @@ func (f failing) Take(ctx context.Context, takes []store.Take, answers []store.A
 		return errors.New("away")
 	}
 	return f.Full.Take(ctx, takes, answers)
-}
-
-func TestWaitLimitBy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type plan struct{}
-		l := newLimiter(t, core.LimitBy(func(ctx context.Context) core.Limits {
-			quota, _ := ctx.Value(plan{}).(int)
-			return core.Limits{{Quota: quota, Window: 10 * time.Second}}
-		}))
-		start := time.Now()
-		small, large := context.WithValue(t.Context(), plan{}, 2), context.WithValue(t.Context(), plan{}, 3)
-		for range 3 {
-			if d, err := l.Wait(large, "k"); err != nil || !d.Allowed || !time.Now().Equal(start) {
-				t.Fatal(d, err)
-			}
-			time.Sleep(time.Second)
-			start = start.Add(time.Second)
-		}
-		if _, err := l.Wait(small, "k"); err != nil || time.Since(start) != 8*time.Second {
-			t.Errorf("after %v, %v; want 8s, when two of three have left", time.Since(start), err)
-		}
-		if _, err := l.Wait(t.Context(), "k"); !errors.As(err, new(*core.ConfigError)) {
-			t.Errorf("no plan: %v", err)
-		}
-	})
-	l := newLimiter(t, core.LimitBy(func(*http.Request) core.Limits { return nil }))
-	if _, err := l.Wait(t.Context(), "k"); err == nil {
-		t.Error("a choice by request, where there is none")
-	}
-}
-
-func TestWaitIsNoTry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limit := core.Limit{Quota: 2, Window: 10 * time.Second}
-		for _, c := range []struct {
-			desc string
-			opt  core.Option
-		}{
-			{"WithCountDenied", core.WithCountDenied()},
-			{"WithBan", core.WithBan(1, time.Minute, time.Hour)},
-		} {
-			l := newLimiter(t, limit, c.opt)
-			start := time.Now()
-			take(t, l, 1)
-			time.Sleep(time.Second)
-			take(t, l, 1)
-			wait(t, l, "k", 1, time.Second).refused(t, 9*time.Second, c.desc)
-			first := wait(t, l, "k", 1)
-			wait(t, l, "k", 1, time.Second).refused(t, 9*time.Second, c.desc)
-			second := wait(t, l, "k", 1)
-			first.admitted(t, start.Add(10*time.Second), c.desc)
-			second.admitted(t, start.Add(11*time.Second), c.desc)
-			if log, err := l.Log(t.Context(), "k"); err != nil || len(log) != 2 {
-				t.Errorf("%s: the log is %v, %v; want the two admitted", c.desc, log, err)
-			}
-		}
-	})
-}
-
-func TestWaitForTheEndOfABan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, core.PerSecond(1), core.WithBan(1, time.Minute, time.Hour))
-		start := time.Now()
-		take(t, l, 1)
-		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Banned {
-			t.Fatalf("%+v, %v", d, err)
-		}
-		first := wait(t, l, "k", 1)
-		wait(t, l, "k", 1, time.Hour).refused(t, time.Hour)
-		first.admitted(t, start.Add(time.Hour))
-	})
 }
 
 // inBubbles returns how many goroutines there are in testing/synctest bubbles. The runtime starts others when it likes.
@@ -767,54 +512,6 @@ func TestWaitCrowd(t *testing.T) {
 		}
 		time.Sleep(limit.Window)
 		wait(t, l, "k", limit.Quota).admitted(t, time.Now(), "who comes after the crowd")
-	})
-}
-
-// Undo, Settle and Reset free units that others wait for, so that these wake up at once, whatever the units are.
-func TestWaitWakesForWhatIsGivenBack(t *testing.T) {
-	undo := func(_ *core.Limiter, d core.Decision) error { return d.Undo(t.Context()) }
-	settle := func(_ *core.Limiter, d core.Decision) error { return d.Settle(t.Context(), 1) }
-	reset := func(l *core.Limiter, _ core.Decision) error { return l.Reset(t.Context(), "k") }
-	for desc, c := range map[string]struct {
-		limit core.Limit
-		give  func(*core.Limiter, core.Decision) error
-	}{
-		"undo": {core.PerHour(4), undo}, "undo tokens": {core.PerHour(4).Of("tokens"), undo},
-		"settle": {core.PerHour(4), settle}, "settle tokens": {core.PerHour(4).Of("tokens"), settle},
-		"reset": {core.PerHour(4), reset}, "reset tokens": {core.PerHour(4).Of("tokens"), reset},
-		"reset a month": {core.PerMonth(4), reset},
-	} {
-		for name, s := range map[string]core.Store{
-			"memory": core.NewMemoryStore(), "slow": slowResets{core.NewMemoryStore()},
-		} {
-			t.Run(desc+" "+name, func(t *testing.T) { wakes(t, s, c.limit, c.give) })
-		}
-	}
-}
-
-func wakes(t *testing.T, s core.Store, limit core.Limit, give func(*core.Limiter, core.Decision) error) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, limit, core.WithStore(s))
-		first, err := l.AllowN(t.Context(), "k", 4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Now()
-		done := make(chan time.Duration)
-		go func() {
-			if _, err := l.WaitN(t.Context(), "k", 2); err != nil {
-				t.Error(err)
-			}
-			done <- time.Since(begin)
-		}()
-		time.Sleep(time.Minute)
-		if err := give(l, first); err != nil {
-			t.Fatal(err)
-		}
-		want := time.Since(begin)
-		if took := <-done; took != want {
-			t.Errorf("waited for %v, want %v", took, want)
-		}
 	})
 }
 

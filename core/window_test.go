@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,20 +145,6 @@ func TestWindowOfBanned(t *testing.T) {
 	}
 }
 
-// An override that brings a log to a key without one shows the entries of all of its windows.
-func TestWindowsOfAnOverride(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, core.PerMonth(3), core.WithOverrides())
-		overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerSecond(9), core.PerMinute(20)}})
-		askOnce(t, l, "k")
-		time.Sleep(10 * time.Second)
-		all, err := windowsOf(t.Context(), askOnce(t, l, "k"))
-		if err != nil || len(all) != 2 || len(all[0].Entries) != 1 || len(all[1].Entries) != 2 {
-			t.Errorf("%+v, %v; want 1 and 2 entries", all, err)
-		}
-	})
-}
-
 // A request that no limit was asked about has no windows.
 func TestWindowsOfSkipped(t *testing.T) {
 	var skipped core.Decision
@@ -178,73 +163,6 @@ func TestWindowsOfSkipped(t *testing.T) {
 	}
 	if windows, err := windowsOf(t.Context(), skipped); len(windows) > 0 || err != nil || !skipped.Allowed {
 		t.Error(windows, err, skipped)
-	}
-}
-
-// If the store fails, there are no windows and an error says why.
-func TestWindowsOfFailingStore(t *testing.T) {
-	var broken atomic.Bool
-	l, err := core.New(core.PerMinute(3), core.Global(), core.WithStore(failing{core.NewMemoryStore(), &broken}),
-		core.WithFailure(core.FailClosed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := allow(t, l, "k", 1)
-	if windows, err := windowsOf(t.Context(), d); err != nil || len(windows) != 1 {
-		t.Fatal(windows, err)
-	}
-	broken.Store(true)
-	if windows, err := windowsOf(t.Context(), d); err == nil || len(windows) > 0 {
-		t.Error(windows, err)
-	}
-}
-
-// A denial that is remembered says nothing about the other limits of a request, so each is asked.
-func TestWindowsOfRememberedDenial(t *testing.T) {
-	all := core.By(func(context.Context) (string, error) { return "everybody", nil })
-	l, err := core.New(core.Limits{core.PerMinute(1), core.PerHour(50).By(all)},
-		core.By(func(context.Context) (string, error) { return "", core.ErrNoKey }),
-		core.WithStore(failing{core.NewMemoryStore(), new(atomic.Bool)}), core.WithDenyCache(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	allow(t, l, "u", 1)
-	allow(t, l, "u", 1)
-	d := allow(t, l, "u", 1)
-	windows, err := windowsOf(t.Context(), d)
-	if err != nil || d.Allowed || len(windows) != 2 {
-		t.Fatal(windows, err, d)
-	}
-	for _, w := range windows {
-		if w.Used != 1 || w.Remaining != w.Quota-1 || len(w.Entries) != 1 {
-			t.Errorf("%+v", w)
-		}
-	}
-}
-
-// Windows are those of the store: if it does not answer, there is an error and no numbers, whatever the failure policy.
-func TestWindowsInOutage(t *testing.T) {
-	for _, failure := range []core.Failure{core.FailOpen, core.FailLocal, core.FailClosed} {
-		for _, limit := range []core.Limit{core.PerMinute(3), core.PerMinute(3).With(core.FixedWindow)} {
-			if failure == core.FailLocal && limit == core.PerMinute(3).With(core.FixedWindow) {
-				continue // which there is not
-			}
-			var broken atomic.Bool
-			l, err := core.New(limit, core.Global(), core.WithStore(failing{core.NewMemoryStore(), &broken}),
-				core.WithFailure(failure))
-			if err != nil {
-				t.Fatal(err)
-			}
-			d := allow(t, l, "k", 1)
-			broken.Store(true)
-			if windows, err := windowsOf(t.Context(), d); err == nil || len(windows) > 0 {
-				t.Errorf("%v, %v: %+v, %v", failure, limit, windows, err)
-			}
-			broken.Store(false)
-			if windows, err := windowsOf(t.Context(), d); err != nil || len(windows) != 1 || windows[0].Used != 1 {
-				t.Errorf("%v, %v: %+v, %v", failure, limit, windows, err)
-			}
-		}
 	}
 }
 

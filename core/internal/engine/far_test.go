@@ -24,6 +24,7 @@ type far struct {
 
 	mu      sync.Mutex
 	down    bool
+	hangs   bool // takes are executed, and not answered
 	takes   int
 	settled []store.Settlement
 	before  func(takes []store.Take) // called before a take, or nil
@@ -60,6 +61,10 @@ func (f *far) Take(ctx context.Context, takes []store.Take, answers []store.Answ
 	}
 	if err = s.Take(ctx, takes, answers); f.after != nil {
 		f.after(takes)
+	}
+	if f.hangs {
+		<-ctx.Done()
+		return ctx.Err()
 	}
 	return err
 }
@@ -197,7 +202,7 @@ func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := new(far)
 		e := newEngine(t, f.on())
-		s := compile(t, e, "3/hour", "5/month")
+		s := compile(t, e, "3/hour", "5/month", "9 in flight")
 		ask := func(mode store.Mode) *engine.Result {
 			return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1, Mode: mode})
 		}
@@ -208,6 +213,13 @@ func TestOutage(t *testing.T) {
 			t.Errorf("in the outage: allowed %v, source %v, error %v", first.Allowed, first.Source, first.Err)
 		}
 		must(first.Undo(t.Context()))
+		for range 8 { // the breaker opens
+			r := ask(store.ModeCharge)
+			must(errors.Join(r.Release(t.Context()), r.Undo(t.Context())))
+		}
+		time.Sleep(2 * time.Second)
+		last := ask(store.ModeCharge) // of which the store has heard nothing
+		must(errors.Join(last.Release(t.Context()), last.Undo(t.Context())))
 		f.setDown(false)
 		time.Sleep(10 * time.Second)
 		if r := ask(store.ModePeek); r.Degraded || r.Used(0) != 2 {
@@ -291,7 +303,7 @@ func TestNow(t *testing.T) {
 			t.Errorf("after the organisation was reset: %v, used %d", r.Denying(), r.Used(1))
 		}
 		f.setDown(true)
-		if _, err = r.Now(t.Context()); err == nil {
+		if _, err = r.Windows(t.Context()); err == nil {
 			t.Error("it is told in an outage")
 		}
 	})
@@ -332,6 +344,112 @@ func TestLeases(t *testing.T) {
 		if r := allow(t, e, s, peek); r.Used(0) != 299 || r.Used(1) != 299 {
 			t.Errorf("used %d and %d", r.Used(0), r.Used(1))
 		}
+	})
+}
+
+// TestLeaseWithoutAnAnswer fails all that wait for the answer to one call, which is one failure of the store.
+func TestLeaseWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := new(far)
+		e := newEngine(t, f.on(func(c *guard.Config) {
+			c.Lease, c.Failure = 20*time.Millisecond, guard.Closed
+		}))
+		s := compile(t, e, "1000/minute")
+		ask := func() (*engine.Result, error) {
+			r := new(engine.Result)
+			return r, e.Decide(t.Context(), s, &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1}, r)
+		}
+		var last *engine.Result
+		for range 100 {
+			r, err := ask()
+			must(err)
+			if r.Source == event.Lease {
+				last = r
+			}
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		f.setDown(true)
+		if last.Settle(t.Context(), to(50)) == nil {
+			t.Error("settled without the store")
+		}
+		f.setDown(false)
+		must(last.Settle(t.Context(), to(50)))
+		for range 40 { // so that there is a lease again
+			_, err := ask()
+			must(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		f.hangs = true
+		before := e.Stats().Guard.Outages
+		var failed atomic.Int64
+		var all sync.WaitGroup
+		for range 40 {
+			all.Go(func() {
+				if _, err := ask(); err != nil {
+					failed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		f.hangs = false
+		if _, err := ask(); err != nil || failed.Load() != 40 || e.Stats().Guard.Outages != before {
+			t.Errorf("%v after %d failed; %+v", err, failed.Load(), e.Stats())
+		}
+	})
+}
+
+// TestWaitBesideLeases has those that wait get the units that another process has not used as soon as it settles them.
+func TestWaitBesideLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := new(far)
+		lease := f.on(func(c *guard.Config) { c.Lease = 20 * time.Millisecond })
+		here, there := newEngine(t, lease), newEngine(t, lease)
+		a := &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1}
+		s := compile(t, there, "1000/minute")
+		used := 0
+		for leased := false; !leased; used++ {
+			leased = allow(t, there, s, a).Source == event.Lease
+			time.Sleep(time.Millisecond)
+		}
+		s = compile(t, here, "1000/minute")
+		rest := allow(t, here, s, &engine.Ask{Identities: a.Identities, Cost: 1000, Mode: store.ModeAtMost})
+		if used += rest.Granted; used == 1000 {
+			t.Fatal("nothing is leased")
+		}
+		began := time.Now()
+		for ; used < 1000; used++ {
+			must(here.Wait(t.Context(), s, a, new(engine.Result)))
+		}
+		if took := time.Since(began); took > 60*time.Millisecond || allow(t, here, s, a).Allowed {
+			t.Errorf("waited for %v, or got a unit too many", took)
+		}
+	})
+}
+
+// TestLostPermits gives back what was taken beside a permit that other requests of this process hold, although the
+// store has lost them; later, if the store does not answer then.
+func TestLostPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := new(far)
+		e := newEngine(t, f.on())
+		s := compile(t, e, "9/hour", "1 in flight")
+		a := &engine.Ask{Identities: identities(s, "a", ""), Cost: 1}
+		held := allow(t, e, s, a)
+		lost := store.Key{Namespace: s.Keys[0].Namespace, Identity: text("a")}
+		must(f.Reset(t.Context(), lost, []*store.Limit{s.Limits[0].Store(), s.Limits[1].Store()}, 0))
+		f.after = func([]store.Take) { f.setDown(true) }
+		if r := allow(t, e, s, a); r.Allowed || r.Reset(0) != 0 || !slices.Equal(r.Denying(), []string{"1-in-flight"}) {
+			t.Errorf("allowed %v, denied by %v", r.Allowed, r.Denying())
+		}
+		f.after = nil
+		f.setDown(false)
+		time.Sleep(10 * time.Second)
+		a.Mode = store.ModePeek
+		if r := allow(t, e, s, a); r.Used(0) != 0 || r.Used(1) != 1 {
+			t.Errorf("%d units and %d permits, want the permit alone", r.Used(0), r.Used(1))
+		}
+		must(held.Release(t.Context()))
 	})
 }
 

@@ -227,12 +227,13 @@ func TestChoose(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { choose(limitsOf) }); n != 0 {
 		t.Errorf("a set that is known has %v allocations", n)
 	}
-	unit := []byte("tokens")
+	unit, name := []byte("tokens"), []byte("plan-a")
 	g := limits(t, "3/minute")
-	g[0].Unit = unsafe.String(&unit[0], len(unit))
+	g[0].Unit, g[0].Name = unsafe.String(&unit[0], len(unit)), unsafe.String(&name[0], len(name))
 	s := choose(g)
 	copy(unit, "xxxxxx")
-	if s.Limits[0].Unit != "tokens" {
+	copy(name, "\r\nX:\"!")
+	if s.Limits[0].Unit != "tokens" || s.Names[0] != "plan-a" || !strings.HasPrefix(s.Header, `"plan-a"`) {
 		t.Error("a set keeps the memory of a request")
 	}
 	for i := range 5_000 {

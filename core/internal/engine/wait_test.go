@@ -89,7 +89,10 @@ func TestWaitWakes(t *testing.T) {
 				return &engine.Ask{Identities: identities(s, user, "o"), Cost: 1}
 			}
 			for what, give := range map[string]func(r *engine.Result) error{
-				"undo":  func(r *engine.Result) error { return r.Undo(t.Context()) },
+				"undo": func(r *engine.Result) error { return r.Undo(t.Context()) },
+				"settle": func(r *engine.Result) error {
+					return errors.Join(r.Settle(t.Context(), to(0)), r.Release(t.Context()))
+				},
 				"reset": func(r *engine.Result) error { return e.Reset(t.Context(), text("a")) },
 			} {
 				if what == "reset" && (name == "permits" || name == "common log") { // it leaves these alone
