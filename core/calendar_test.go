@@ -10,6 +10,30 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
+// Limits of calendar periods print what In and From have made of them, and read as that.
+func TestCalendarLimits(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sunday, last := time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC), time.Date(2000, 1, 31, 0, 0, 0, 0, berlin)
+	for text, limit := range map[string]core.Limit{
+		"5/hour in Europe/Berlin":          core.PerHour(5).In(berlin),
+		"5/day in Europe/Berlin":           core.PerDay(5).In(berlin),
+		"7/week in UTC from Sunday":        core.PerWeek(7).From(sunday),
+		"7/month in Europe/Berlin from 31": core.PerMonth(7).From(last).In(berlin),
+		"1/quarter":                        core.PerQuarter(1),
+		"2/year in Europe/Berlin":          core.PerYear(2).In(berlin),
+	} {
+		if read, err := core.ParseLimit(text); err != nil || read.String() != limit.String() {
+			t.Errorf("%v is not %s, which reads as %v, %v", limit, text, read, err)
+		}
+	}
+	if a, b := core.PerMonth(7).In(berlin).From(last), core.PerMonth(7).From(last).In(berlin); a.String() != b.String() {
+		t.Errorf("%v is not %v", a, b)
+	}
+}
+
 func TestCalendarMistakes(t *testing.T) {
 	for want, limit := range map[string]core.Limit{
 		"the time zone is nil":                   core.PerMonth(5).In(nil),

@@ -78,7 +78,8 @@ func TestInFlight(t *testing.T) {
 			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Used != 2 {
 				t.Errorf("%+v, %v: reset has given slots back", d, err)
 			}
-			if err := (core.Decision{}).Release(t.Context()); err != nil {
+			none := core.Decision{}
+			if err := errors.Join(none.Release(t.Context()), none.Settle(t.Context(), 1)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -206,6 +206,9 @@ func TestOverrideOfOneOfTwoKeys(t *testing.T) {
 			as := func(organisation, user string) context.Context {
 				return context.WithValue(inOrganisation(t.Context(), organisation), overrideUser{}, user)
 			}
+			if all, err := l.Overrides(t.Context()); err != nil || len(all) != 1 || all[0].By != byOrganisation {
+				t.Errorf("%+v, %v; want the override of the organisation", all, err)
+			}
 			admitsIn(as("7", "ann"), t, l, "k", 4)
 			admitsIn(as("other", "7"), t, l, "k", 3)
 			if d, err := l.Peek(as("7", "7"), "k"); err != nil || d.Limits()[0].Used != 3 || d.Limits()[1].Used != 4 {

@@ -100,7 +100,6 @@ func TestUnits(t *testing.T) {
 	})
 }
 
-// Settling changes the units that are named, and records those that the decision has taken nothing of when it was made.
 // Shares of large quotas are compared exactly, also where an int has 32 bits.
 func TestSharesOfLargeQuotas(t *testing.T) {
 	l := newLimiter(t, core.Limits{core.PerMinute(10_000_000).Of("tokens"), core.PerMinute(9_000_000).Of("bytes")})
@@ -110,6 +109,7 @@ func TestSharesOfLargeQuotas(t *testing.T) {
 	}
 }
 
+// Settling changes the units that are named, and records those that the decision has taken nothing of when it was made.
 func TestSettleCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -165,6 +165,7 @@ func TestSettleCosts(t *testing.T) {
 		for text, err := range map[string]error{
 			"SettleCosts(characters)": d.SettleCosts(ctx, core.Costs{"characters": 1}),
 			"SettleCosts(images: -1)": d.SettleCosts(ctx, core.Costs{"images": -1}),
+			"Settle(-1)":              d.Settle(ctx, -1),
 		} {
 			if err == nil || !strings.Contains(err.Error(), text) {
 				t.Errorf("%v, want %s", err, text)
@@ -214,7 +215,7 @@ func TestCostsWithoutUnit(t *testing.T) {
 		t.Errorf("%v, %v", d, err)
 	}
 
-	both := newLimiter(t, core.Limits{core.PerMinute(100).Of("tokens"), core.PerMinute(9)})
+	both := newLimiter(t, core.Limits{core.PerMinute(100).Of("tokens"), core.PerMinute(9).Of("requests")})
 	if d, err := both.AllowN(ctx, "k", 5); err != nil || len(d.Limits()) != 1 || d.Limits()[0].Unit != "requests" {
 		t.Errorf("%v, %v; want 5 requests", d, err)
 	}
