@@ -64,12 +64,6 @@ func (e *Engine) admit(s *Set) error {
 	if s.holds {
 		e.holds.Store(true)
 	}
-	if s.holds {
-		e.holds.Store(true)
-	}
-	if s.holds {
-		e.holds.Store(true)
-	}
 	e.notice(s.Limits)
 	return nil
 }
