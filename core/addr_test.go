@@ -135,7 +135,7 @@ func TestListsOfFoundAddresses(t *testing.T) {
 		{core.First(byValue, core.Global()), "192.0.2.7", "192.0.2.7", true},
 		{core.First(byValue, core.ByIP()), "192.0.2.7", "192.0.2.7", false},
 	} {
-		l := newLimiterBy(t, core.PerHour(9), core.Global(), core.WithDenyList(c.key, c.entry))
+		l := newLimiterBy(t, core.PerHour(9), core.ByText(), core.WithDenyList(c.key, c.entry))
 		if _, err := l.Check(found(c.value)); errors.Is(err, core.ErrForbidden) != c.names {
 			t.Errorf("%v, and a list with %s: %v, want it named: %v", c.value, c.entry, err, c.names)
 		}

@@ -55,7 +55,7 @@ func algorithmLimits(quota int, window time.Duration) map[string]core.Limit {
 func TestWhatAlgorithmsCannotDo(t *testing.T) {
 	for name, limit := range algorithmLimits(3, time.Minute) {
 		newWith := func(p core.Policy, opts ...core.Option) error {
-			_, err := core.New(p, core.Global(), opts...)
+			_, err := core.New(p, core.ByText(), opts...)
 			return err
 		}
 		countDenied, failLocal := core.WithCountDenied(), core.WithFailure(core.FailLocal)
@@ -78,7 +78,7 @@ func TestWhatAlgorithmsCannotDo(t *testing.T) {
 // A store that does not have an algorithm is an error that says so.
 func TestStoresWithoutAlgorithms(t *testing.T) {
 	for name, limit := range algorithmLimits(3, time.Minute) {
-		_, err := core.New(limit, core.Global(), core.WithStore(oneLog{new(coretest.FakeStore)}))
+		_, err := core.New(limit, core.ByText(), core.WithStore(oneLog{new(coretest.FakeStore)}))
 		wantFault(t, err, "With", name, "this algorithm")
 	}
 }
@@ -102,12 +102,12 @@ func TestInvalidAlgorithms(t *testing.T) {
 		{core.InFlight(4).With(core.FixedWindow), "cannot count requests in flight"},
 		{core.TokenBucket(core.InFlight(4), 2), "cannot count requests in flight"},
 	} {
-		_, err := core.New(c.limit, core.Global())
+		_, err := core.New(c.limit, core.ByText())
 		if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), c.reason) {
 			t.Errorf("%v: %v, want %q", c.limit, err, c.reason)
 		}
 	}
-	if _, err := core.New(core.TokenBucket(core.PerDay(1), 365), core.Global()); err != nil {
+	if _, err := core.New(core.TokenBucket(core.PerDay(1), 365), core.ByText()); err != nil {
 		t.Errorf("a bucket that is full within 365 days: %v", err)
 	}
 }

@@ -47,7 +47,7 @@ func TestCalendarMistakes(t *testing.T) {
 		if limit.Name != "" {
 			limit = limit.In(time.UTC)
 		}
-		_, err := core.New(limit, core.Global())
+		_, err := core.New(limit, core.ByText())
 		if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -63,7 +63,7 @@ func TestParseCalendarLimits(t *testing.T) {
 		if err != nil || l.String() != text {
 			t.Errorf("%q became %v, %v", text, l, err)
 		}
-		if _, err = core.New(l, core.Global()); err != nil {
+		if _, err = core.New(l, core.ByText()); err != nil {
 			t.Error(err)
 		}
 		per := strings.Replace(text, "/", " per ", 1)

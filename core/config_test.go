@@ -116,7 +116,7 @@ func TestLimitBy(t *testing.T) {
 	}
 	l, err := core.New(core.LimitBy(func(ctx context.Context) core.Limits {
 		return plans[ctx.Value(planKey{}).(string)]
-	}), core.Global())
+	}), core.ByText())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestLimitBy(t *testing.T) {
 			t.Errorf("plan %s: %+v, %v", plan, d, err)
 		}
 	}
-	byRequest, err := core.New(core.LimitBy(func(*http.Request) core.Limits { return nil }), core.Global())
+	byRequest, err := core.New(core.LimitBy(func(*http.Request) core.Limits { return nil }), core.ByText())
 	if err != nil {
 		t.Fatal(err)
 	}

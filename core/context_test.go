@@ -9,7 +9,7 @@ import (
 // A handler has the decision only if its limiter says so, and the inner limiter's if there are two.
 func TestDecisionFrom(t *testing.T) {
 	check := func(name string, opts ...core.Option) core.Decision {
-		l := newLimiter(t, core.PerHour(5), append(opts, core.WithName(name))...)
+		l := newLimiterBy(t, core.PerHour(5), core.Global(), append(opts, core.WithName(name))...)
 		d, err := l.Check(from("192.0.2.1:1"))
 		if err != nil || !d.Allowed {
 			t.Fatalf("%v, %v", d, err)

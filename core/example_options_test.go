@@ -15,7 +15,7 @@ import (
 
 // At most two exports at the same time for each customer, and ten an hour. A slot is given back by Release.
 func ExampleInFlight() {
-	limiter, err := core.New(core.Limits{core.InFlight(2), core.PerHour(10)}, core.Global())
+	limiter, err := core.New(core.Limits{core.InFlight(2), core.PerHour(10)}, core.ByText())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -65,7 +65,7 @@ func ExamplePerMonth() {
 		fmt.Println(err)
 		return
 	}
-	limiter, err := core.New(core.PerMonth(10_000).In(berlin), core.Global())
+	limiter, err := core.New(core.PerMonth(10_000).In(berlin), core.ByText())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -77,7 +77,7 @@ func ExamplePerMonth() {
 
 // Fifty requests at once, and then ten a second.
 func ExampleTokenBucket() {
-	limiter, err := core.New(core.TokenBucket(core.PerSecond(10), 50), core.Global())
+	limiter, err := core.New(core.TokenBucket(core.PerSecond(10), 50), core.ByText())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -113,7 +113,7 @@ func ExampleWithRefund() {
 
 // Three denials within a minute ban the client for an hour, a second time for two hours, and so on.
 func ExampleWithBan() {
-	limiter, err := core.New(core.PerMinute(1), core.Global(), core.WithBan(3, time.Minute, time.Hour))
+	limiter, err := core.New(core.PerMinute(1), core.ByText(), core.WithBan(3, time.Minute, time.Hour))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -135,7 +135,7 @@ func ExampleWithObserver() {
 	observer := core.WithObserver(func(_ context.Context, e core.Event) {
 		fmt.Println(e.Policy, e.Outcome, e.Source, e.Decision.Remaining)
 	})
-	limiter, err := core.New(core.PerHour(1), core.Global(), core.WithName("exports"), observer)
+	limiter, err := core.New(core.PerHour(1), core.ByText(), core.WithName("exports"), observer)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -206,7 +206,7 @@ func ExampleJoin() {
 
 // The cost is not known before the work is done: the most is reserved, and what it has cost is settled.
 func ExampleDecision_Settle() {
-	limiter, err := core.New(core.PerHour(1000), core.Global())
+	limiter, err := core.New(core.PerHour(1000), core.ByText())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -230,7 +230,7 @@ func ExampleDecision_Settle() {
 
 // Support clears what a customer has used.
 func ExampleLimiter_Reset() {
-	limiter, err := core.New(core.PerDay(1), core.Global())
+	limiter, err := core.New(core.PerDay(1), core.ByText())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -252,7 +252,7 @@ func ExampleLimiter_Reset() {
 }
 
 func ExampleLimiter_Stats() {
-	limiter, err := core.New(core.PerDay(1), core.Global())
+	limiter, err := core.New(core.PerDay(1), core.ByText())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -32,7 +32,7 @@ func ask(mw func(http.Handler) http.Handler, method, path, apiKey string) {
 
 // Three e-mails an hour to each customer, without a web server.
 func ExampleNew() {
-	limiter, err := core.New(core.PerHour(3), core.Global())
+	limiter, err := core.New(core.PerHour(3), core.ByText())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -63,7 +63,7 @@ func ExampleNew_mistakes() {
 
 // Both limits hold at once. What one of them denies the other is not charged for.
 func ExampleLimits() {
-	limiter, err := core.New(core.Limits{core.PerHour(2), core.PerDay(3)}, core.Global())
+	limiter, err := core.New(core.Limits{core.PerHour(2), core.PerDay(3)}, core.ByText())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -196,7 +196,7 @@ func ExampleWithSkip() {
 // A denial becomes an error where a function returns one, and the decision
 // comes back out of it.
 func ExampleDecision_Err() {
-	limiter, err := core.New(core.PerHour(1), core.Global(), core.WithName("newsletter"))
+	limiter, err := core.New(core.PerHour(1), core.ByText(), core.WithName("newsletter"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -222,7 +222,7 @@ func ExampleDecision_Err() {
 
 // A job waits for its turn. If its context ends before that, Wait fails at once and tells how long it would have been.
 func ExampleLimiter_Wait() {
-	limiter, err := core.New(core.PerHour(2), core.Global())
+	limiter, err := core.New(core.PerHour(2), core.ByText())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -124,7 +124,7 @@ func TestManyLimitersLeaveNothing(t *testing.T) {
 }
 
 func TestFailureOptions(t *testing.T) {
-	_, err := core.New(core.PerMinute(1), core.Global(),
+	_, err := core.New(core.PerMinute(1), core.ByText(),
 		core.WithTimeout(0), core.WithFailure(7), core.WithDenyCache(-1))
 	for _, want := range []string{"WithTimeout(0s)", "WithFailure(7)", "WithDenyCache(-1ns)", "FailLocal"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

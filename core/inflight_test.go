@@ -202,7 +202,7 @@ func TestParseInFlight(t *testing.T) {
 func TestServeReleases(t *testing.T) {
 	for name, s := range slotStores() {
 		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, core.InFlight(1), core.WithStore(s))
+			l := newLimiterBy(t, core.InFlight(1), core.Global(), core.WithStore(s))
 			for i, end := range []func(){
 				func() {}, func() { panic("boom") }, func() { panic(http.ErrAbortHandler) },
 			} {

@@ -10,6 +10,7 @@ import (
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/gate"
+	"github.com/sashlimit/sash/core/internal/keys"
 )
 
 // inside is what packages rules, dashboard and the exporters reach of a limiter.
@@ -53,6 +54,14 @@ func (l inside) Answering(opts []Option) (*Limiter, error) {
 	}
 	own.callbacks = slices.Concat(l.callbacks, c.callbacks)
 	return &own, errors.Join(c.faults...)
+}
+
+// ByText returns a limiter that decides as this one does, with the same logs, about the identities that texts name,
+// whatever its own key is.
+func (l inside) ByText() *Limiter {
+	own := *l.Limiter //nolint:govet // what has locks is shared by pointer
+	own.gate.Key = keys.ByText()
+	return &own
 }
 
 // Preview returns what would be decided about a request if choose added the rules, and takes nothing. Observers get no

@@ -104,7 +104,7 @@ func newLimiterBy(t *testing.T, p core.Policy, k core.Key, opts ...core.Option) 
 func TestKeysWhoseKindsDifferInCapitals(t *testing.T) {
 	same := core.KeyOf("byvalue", func(adapter.Request) (scope, text string, err error) { return "", "acme", nil })
 	limits := core.Limits{core.PerHour(1).By(core.ByValue(orgKey{})), core.PerDay(1).By(same)}
-	l := newLimiterBy(t, limits, core.Global())
+	l := newLimiterBy(t, limits, core.ByText())
 	if d, err := l.Allow(inOrg(t.Context(), "acme"), "k"); err != nil || !d.Allowed {
 		t.Errorf("%v, %v", d, err)
 	}

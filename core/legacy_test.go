@@ -20,7 +20,7 @@ func TestLegacyFieldsOfTwoLimiters(t *testing.T) {
 	} {
 		h := make(http.Header)
 		for _, limit := range []core.Limit{c.outer, c.inner} {
-			l := newLimiter(t, limit, core.WithHeaders(core.HeadersLegacy))
+			l := newLimiterBy(t, limit, core.Global(), core.WithHeaders(core.HeadersLegacy))
 			d, err := l.Check(from("192.0.2.1:1"))
 			if err != nil || !d.Allowed {
 				t.Fatal(d, err)

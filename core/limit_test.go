@@ -78,15 +78,15 @@ func TestParseLimitOfACalendar(t *testing.T) {
 // A window that is a number without a unit is taken for nanoseconds, and the error asks for seconds.
 func TestWindowWithoutAUnit(t *testing.T) {
 	const seconds = "is out of range; choose 1ms to 365 days (8760h); if you mean 60 seconds, write 60*time.Second"
-	_, err := core.New(core.Limit{Quota: 5, Window: 60}, core.Global())
+	_, err := core.New(core.Limit{Quota: 5, Window: 60}, core.ByText())
 	if err == nil || !strings.Contains(err.Error(), "the window 60ns "+seconds) {
 		t.Error(err)
 	}
-	_, err = core.New(core.PerMinute(5), core.Global(), core.WithBan(5, 60, time.Minute))
+	_, err = core.New(core.PerMinute(5), core.ByText(), core.WithBan(5, 60, time.Minute))
 	if err == nil || !strings.Contains(err.Error(), "the window 60ns "+seconds) {
 		t.Error(err)
 	}
-	_, err = core.New(core.Limit{Quota: 5, Window: 500 * time.Microsecond}, core.Global())
+	_, err = core.New(core.Limit{Quota: 5, Window: 500 * time.Microsecond}, core.ByText())
 	if err == nil || strings.Contains(err.Error(), "seconds") {
 		t.Error(err)
 	}
@@ -106,7 +106,7 @@ func FuzzParseLimit(f *testing.F) {
 		if err != nil || again != l {
 			t.Errorf("%q is %v, which reads as %v, %v", s, l, again, err)
 		}
-		if _, err := core.New(l, core.Global()); err != nil {
+		if _, err := core.New(l, core.ByText()); err != nil {
 			t.Errorf("%q is accepted by ParseLimit and not by New: %v", s, err)
 		}
 	})
@@ -127,7 +127,7 @@ func TestDefaultNames(t *testing.T) {
 		{core.Limit{Quota: 5, Window: 1001 * time.Microsecond}, "5-per-1001us"},
 		{core.Limit{Quota: 5, Window: core.MaxWindow}, "5-per-365d"},
 	} {
-		l, err := core.New(c.limit, core.Global())
+		l, err := core.New(c.limit, core.ByText())
 		if err != nil {
 			t.Fatal(err)
 		}

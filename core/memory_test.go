@@ -39,7 +39,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := core.Limits{core.PerSecond(100)}
-	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return plan }))
+	chosen := newLimiterBy(t, core.LimitBy(func(context.Context) core.Limits { return plan }), core.Global())
 	observed := newLimiter(t, core.PerSecond(1000), core.WithObserver(func(context.Context, core.Event) {}))
 	i := 0
 	for _, c := range []struct {
@@ -72,7 +72,7 @@ func TestNothingIsAllocated(t *testing.T) {
 
 func newLimiter(t *testing.T, p core.Policy, opts ...core.Option) *core.Limiter {
 	t.Helper()
-	l, err := core.New(p, core.Global(), opts...)
+	l, err := core.New(p, core.ByText(), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

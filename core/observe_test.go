@@ -111,11 +111,11 @@ func TestObserversThatPanic(t *testing.T) {
 		heard := 0
 		count := core.WithObserver(func(context.Context, core.Event) { heard++ })
 		failing := core.WithObserver(func(context.Context, core.Event) { panic(value) })
-		l := newLimiter(t, core.Limits{core.PerHour(3), core.InFlight(3)}, count, failing, count)
+		l := newLimiterBy(t, core.Limits{core.PerHour(3), core.InFlight(3)}, core.Global(), count, failing, count)
 		got := logged(t, func() {
 			for name, ask := range map[string]func() (core.Decision, error){
-				"Allow": func() (core.Decision, error) { return l.Allow(t.Context(), "k") },
-				"Wait":  func() (core.Decision, error) { return l.Wait(t.Context(), "k") },
+				"Allow": func() (core.Decision, error) { return l.Allow(t.Context(), "") },
+				"Wait":  func() (core.Decision, error) { return l.Wait(t.Context(), "") },
 				"Check": func() (core.Decision, error) { return l.Check(from("192.0.2.1:1")) },
 			} {
 				heard = 0
@@ -136,7 +136,7 @@ func TestEventsOfCallsWithoutDecision(t *testing.T) {
 	var events []core.Event
 	limiter := func(p core.Policy, opts ...core.Option) *core.Limiter {
 		events = nil
-		l, err := core.New(p, core.Global(), append(opts, core.WithObserver(func(_ context.Context, e core.Event) {
+		l, err := core.New(p, core.ByText(), append(opts, core.WithObserver(func(_ context.Context, e core.Event) {
 			events = append(events, e)
 		}))...)
 		if err != nil {
@@ -184,7 +184,7 @@ func TestEventOfAWaitThatEndsWhileItIsAdmitted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var outcomes []event.Outcome
 	s := &cancelingStore{Full: core.NewMemoryStore(), cancel: cancel}
-	l, err := core.New(core.PerHour(1), core.Global(), core.WithStore(s),
+	l, err := core.New(core.PerHour(1), core.ByText(), core.WithStore(s),
 		core.WithObserver(func(_ context.Context, e core.Event) { outcomes = append(outcomes, e.Outcome) }))
 	if err != nil {
 		t.Fatal(err)

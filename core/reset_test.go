@@ -111,3 +111,25 @@ func TestResetWithoutAKey(t *testing.T) {
 		}
 	}
 }
+
+// Under Global a text names nothing, so nothing is shared that was meant to be apart.
+func TestTextUnderGlobal(t *testing.T) {
+	l := newLimiterBy(t, core.PerHour(1), core.Global(), core.WithOverrides())
+	ctx := t.Context()
+	for name, call := range map[string]func() error{
+		"Allow": func() error { _, err := l.Allow(ctx, "customer 7"); return err },
+		"Wait":  func() error { _, err := l.Wait(ctx, "customer 7"); return err },
+		"Peek":  func() error { _, err := l.Peek(ctx, "customer 7"); return err },
+		"Reset": func() error { return l.Reset(ctx, "customer 7") },
+		"Override": func() error {
+			return l.Override(ctx, "customer 7", core.Override{Denied: true, Until: time.Now().Add(time.Hour)})
+		},
+	} {
+		if err := call(); err == nil || !strings.Contains(err.Error(), "core.ByText()") {
+			t.Errorf("%s: %v, want an error with the remedy ByText", name, err)
+		}
+	}
+	if d := askOnce(t, l, ""); !d.Allowed {
+		t.Errorf("%v, want the unit of everybody", d)
+	}
+}

@@ -17,7 +17,7 @@ func TestShadowChosenPerRequest(t *testing.T) {
 	always := core.LimitBy(func(*http.Request) core.Limits { return core.Limits{core.PerHour(100)} })
 	for name, policy := range map[string]core.Policy{"fixed": core.PerHour(100), "chosen": always} {
 		var would []bool
-		l := newLimiter(t, policy,
+		l := newLimiterBy(t, policy, core.Global(),
 			core.WithShadow(core.LimitBy(func(r *http.Request) core.Limits {
 				if r.Header.Get("Plan") == "pro" {
 					return core.Limits{core.PerHour(20)}

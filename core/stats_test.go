@@ -13,7 +13,7 @@ import (
 
 func TestStatsOfMemory(t *testing.T) {
 	s := core.NewMemoryStore(core.WithMaxKeys(3))
-	l, err := core.New(core.Limits{core.PerHour(5), core.InFlight(2)}, core.Global(),
+	l, err := core.New(core.Limits{core.PerHour(5), core.InFlight(2)}, core.ByText(),
 		core.WithStore(s), core.WithName("jobs"))
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestStatsOfMemory(t *testing.T) {
 func TestStatsOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(coretest.FakeStore)
-		l, err := core.New(core.PerHour(100), core.Global(), core.WithStore(s), core.WithFailLocalKeys(1))
+		l, err := core.New(core.PerHour(100), core.ByText(), core.WithStore(s), core.WithFailLocalKeys(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestStatsOfAnOutage(t *testing.T) {
 }
 
 func TestStatsOfDenials(t *testing.T) {
-	l, err := core.New(core.PerHour(1), core.Global(), core.WithStore(new(coretest.FakeStore)),
+	l, err := core.New(core.PerHour(1), core.ByText(), core.WithStore(new(coretest.FakeStore)),
 		core.WithFailure(core.FailClosed))
 	if err != nil {
 		t.Fatal(err)

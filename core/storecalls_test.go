@@ -30,7 +30,7 @@ func TestStoreObserver(t *testing.T) {
 			}
 			calls = append(calls, text)
 		}
-		l, err := core.New(core.Limits{core.PerHour(100)}, core.Global(), core.WithStore(s), core.WithName("p"),
+		l, err := core.New(core.Limits{core.PerHour(100)}, core.ByText(), core.WithStore(s), core.WithName("p"),
 			core.WithStoreObserver(tell), core.WithStoreObserver(func(context.Context, event.StoreCall) { panic("x") }))
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func TestStoreObserver(t *testing.T) {
 }
 
 func TestStoreObserverNil(t *testing.T) {
-	_, err := core.New(core.PerHour(1), core.Global(), core.WithStoreObserver(nil))
+	_, err := core.New(core.PerHour(1), core.ByText(), core.WithStoreObserver(nil))
 	if err == nil || !strings.Contains(err.Error(), "WithStoreObserver") {
 		t.Errorf("error %v", err)
 	}

@@ -31,7 +31,7 @@ func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
 func TestWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events := 0
-		l, err := core.New(core.Limits{core.PerSecond(4), core.PerMinute(9)}, core.Global(),
+		l, err := core.New(core.Limits{core.PerSecond(4), core.PerMinute(9)}, core.ByText(),
 			core.WithObserver(func(context.Context, core.Event) { events++ }))
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 
 // Resetting the window of the limiter's key lifts a ban.
 func TestWindowOfBanned(t *testing.T) {
-	l, err := core.New(core.PerMinute(1), core.Global(), core.WithBan(2, time.Minute, time.Hour))
+	l, err := core.New(core.PerMinute(1), core.ByText(), core.WithBan(2, time.Minute, time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestWindowOfBanned(t *testing.T) {
 // A request that no limit was asked about has no windows.
 func TestWindowsOfSkipped(t *testing.T) {
 	var skipped core.Decision
-	l, err := core.New(core.PerMinute(1), core.Global(),
+	l, err := core.New(core.PerMinute(1), core.ByText(),
 		core.WithSkip(func(context.Context) bool { return true }),
 		core.WithObserver(func(_ context.Context, e core.Event) {
 			if e.Outcome == event.Skipped {
@@ -168,7 +168,7 @@ func TestWindowsOfSkipped(t *testing.T) {
 
 // The entries of a very long log are not listed.
 func TestWindowOfLongLog(t *testing.T) {
-	l, err := core.New(core.Limits{core.PerSecond(20_000), core.PerHour(20_000)}, core.Global())
+	l, err := core.New(core.Limits{core.PerSecond(20_000), core.PerHour(20_000)}, core.ByText())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func (g growing) Log(ctx context.Context, key store.Key, limit *store.Limit) ([]
 // The time of the store does not follow from entries other than those that the limit was asked about.
 func TestWindowWhileEntriesCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := core.New(core.PerMinute(5), core.Global(), core.WithStore(growing{core.NewMemoryStore()}))
+		l, err := core.New(core.PerMinute(5), core.ByText(), core.WithStore(growing{core.NewMemoryStore()}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ func TestTransportPausesAFleet(t *testing.T) {
 		logs := struct{ store.Full }{core.NewMemoryStore()}
 		fleet := make([]*nethttp.Transport, 50)
 		for i := range fleet {
-			l, err := core.New(core.PerSecond(10_000), core.Global(), core.WithStore(logs), core.WithName("upstream"),
+			l, err := core.New(core.PerSecond(10_000), core.ByText(), core.WithStore(logs), core.WithName("upstream"),
 				core.WithOverrides())
 			if err != nil {
 				t.Fatal(err)
@@ -113,7 +113,7 @@ func TestTransportPausesAFleet(t *testing.T) {
 func TestTransportPausesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(coretest.FakeStore)
-		l, err := core.New(core.PerSecond(100), core.Global(), core.WithStore(s), core.WithOverrides())
+		l, err := core.New(core.PerSecond(100), core.ByText(), core.WithStore(s), core.WithOverrides())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +154,7 @@ func TestTransportPausesOfNoLength(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
 	defer slog.SetDefault(usual)
 	for _, retryAfter := range []string{"0", "Mon, 02 Jan 2006 15:04:05 GMT"} {
-		l, err := core.New(core.PerSecond(100), core.Global(), core.WithOverrides())
+		l, err := core.New(core.PerSecond(100), core.ByText(), core.WithOverrides())
 		if err != nil {
 			t.Fatal(err)
 		}

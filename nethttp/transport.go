@@ -47,6 +47,9 @@ type Transport struct {
 	// Base sends the requests. The default is [http.DefaultTransport].
 	Base http.RoundTripper
 
+	once   sync.Once
+	byText *core.Limiter
+
 	mu     sync.Mutex
 	pauses map[string]time.Time // until when
 }
@@ -156,6 +159,16 @@ func (t *Transport) CloseIdleConnections() { (&http.Client{Transport: t.Base}).C
 
 func (t *Transport) base() http.RoundTripper { return cmp.Or(t.Base, http.DefaultTransport) }
 
+// limiter returns what decides about hosts. It is nil without a Limiter, which is an error of each call.
+func (t *Transport) limiter() *core.Limiter {
+	t.once.Do(func() {
+		if t.Limiter != nil {
+			t.byText = t.Limiter.Inside().ByText()
+		}
+	})
+	return t.byText
+}
+
 // wait returns when a request for key may be sent, and has its unit.
 func (t *Transport) wait(ctx context.Context, key string) (core.Decision, error) {
 	for {
@@ -167,7 +180,7 @@ func (t *Transport) wait(ctx context.Context, key string) (core.Decision, error)
 			}
 			sleep(ctx, left)
 		}
-		d, err := t.Limiter.Wait(ctx, key)
+		d, err := t.limiter().Wait(ctx, key)
 		if err != nil || t.paused(key) <= 0 {
 			return d, err
 		}
@@ -184,7 +197,7 @@ func (t *Transport) pause(ctx context.Context, key string, d time.Duration) {
 	if d <= 0 || !t.pauseHere(key, d, until) {
 		return
 	}
-	_, err := t.Limiter.Pause(context.WithoutCancel(ctx), key, until)
+	_, err := t.limiter().Pause(context.WithoutCancel(ctx), key, until)
 	if err != nil && !store.IsOutage(err) { // an outage is in the log already
 		slog.Default().WarnContext(ctx, "sash: the pause that a server has asked for applies to this process only",
 			slog.Any("error", err))

@@ -837,7 +837,7 @@ func TestTransportHoldsSlots(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	l, err := core.New(core.InFlight(1), core.ByHeader("User", core.Unverified))
+	l, err := core.New(core.InFlight(1), core.ByText())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -895,4 +895,39 @@ func TestTransportHoldsSlots(t *testing.T) {
 		used(0)
 		down.Store(false)
 	}
+}
+
+// A transport asks about hosts, whatever the key of its limiter is for.
+func TestTransportAsksByText(t *testing.T) {
+	for _, key := range []core.Key{core.ByText(), core.Global(), core.ByIP()} {
+		l, err := core.New(core.PerHour(1), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport := &nethttp.Transport{Limiter: l, Base: answering(http.StatusOK)}
+		for host, allowed := range map[string]bool{"a.example": true, "b.example": true} {
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				response, err := transport.RoundTrip(r)
+				cancel()
+				if (err == nil) != allowed || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v, want allowed %v", host, err, allowed)
+				}
+				if response != nil {
+					response.Body.Close()
+				}
+				allowed = false
+			}
+		}
+	}
+}
+
+type answering int
+
+func (code answering) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: int(code), Body: http.NoBody}, nil
 }
