@@ -57,7 +57,7 @@ func TestUserOfRedis(t *testing.T) {
 	}
 	decides := func(store core.Store, limit core.Limit) {
 		t.Helper()
-		l, err := core.New(limit, core.Global(), core.WithStore(store), core.WithFailure(core.FailClosed),
+		l, err := core.New(limit, core.ByText(), core.WithStore(store), core.WithFailure(core.FailClosed),
 			core.WithTimeout(10*time.Second)) // the machine may be busy
 		if err != nil {
 			t.Fatal(err)
@@ -77,7 +77,7 @@ func TestUserOfRedis(t *testing.T) {
 	decides(redisstore.New(rdb), core.PerHour(1).With(core.FixedWindow))
 
 	overrides := func(store core.Store) error {
-		l, err := core.New(core.PerHour(1), core.Global(), core.WithStore(store), core.WithName("o"),
+		l, err := core.New(core.PerHour(1), core.ByText(), core.WithStore(store), core.WithName("o"),
 			core.WithOverrides())
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestUserOfRedis(t *testing.T) {
 
 	logs := redisstore.New(user(lines[0], lines[1])) // without what other algorithms need
 	decides(logs, core.PerDay(1))
-	l, err := core.New(core.PerDay(9), core.Global(), core.WithStore(logs), core.WithFailure(core.FailClosed))
+	l, err := core.New(core.PerDay(9), core.ByText(), core.WithStore(logs), core.WithFailure(core.FailClosed))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestUserOfSeveralServers(t *testing.T) {
 	}
 	allows := func(client redisstore.Client) {
 		t.Helper()
-		l, err := core.New(core.PerHour(9), core.Global(), core.WithName("acl"), core.WithStore(redisstore.New(client)),
+		l, err := core.New(core.PerHour(9), core.ByText(), core.WithName("acl"), core.WithStore(redisstore.New(client)),
 			core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
 		if err != nil {
 			t.Fatal(err)

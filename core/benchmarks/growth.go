@@ -198,7 +198,7 @@ return #KEYS`)
 // lay fills the logs of all keys in a script, because checks would take minutes.
 func (s *server) lay(limits core.Limits, keys []string, held int, over time.Duration) error {
 	namer := &namer{MemoryStore: core.NewMemoryStore()}
-	lim, err := core.New(limits, core.Global(), core.WithStore(namer), core.WithDenyCache(0))
+	lim, err := core.New(limits, core.ByText(), core.WithStore(namer), core.WithDenyCache(0))
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func TestRefusedConnection(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: l.Addr().String(), PoolSize: 100})
 	defer rdb.Close()
 	var reported error
-	limiter, err := core.New(core.PerMinute(10), core.Global(), core.WithStore(redisstore.New(rdb)),
+	limiter, err := core.New(core.PerMinute(10), core.ByText(), core.WithStore(redisstore.New(rdb)),
 		core.WithTimeout(10*time.Second), core.WithObserver(func(_ context.Context, e core.Event) { reported = e.Err }))
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 func ExampleVerify() { //nolint:testableexamples // its test needs a *testing.T
 	test := func(t *testing.T) {
 		limits := core.Limits{core.PerSecond(5), core.PerMinute(20)}
-		limiter, err := core.New(limits, core.Global())
+		limiter, err := core.New(limits, core.ByText())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func ExampleVerify() { //nolint:testableexamples // its test needs a *testing.T
 // A minute passes, and then the store fails.
 func ExampleFakeStore() {
 	store := new(coretest.FakeStore)
-	limiter, err := core.New(core.PerMinute(1), core.Global(), core.WithStore(store), core.WithDenyCache(0),
+	limiter, err := core.New(core.PerMinute(1), core.ByText(), core.WithStore(store), core.WithDenyCache(0),
 		core.WithFailure(core.FailClosed))
 	if err != nil {
 		fmt.Println(err)

@@ -17,7 +17,7 @@ import (
 // What core.Limiter.Record or core.Decision.Settle have recorded beyond a quota is reported as well.
 func Verify(tb testing.TB, entries []store.Entry, limits core.Limits) {
 	tb.Helper()
-	if _, err := core.New(limits, core.Global()); err != nil {
+	if _, err := core.New(limits, core.ByText()); err != nil {
 		tb.Errorf("Verify: %v", err)
 		return
 	}

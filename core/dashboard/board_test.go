@@ -182,7 +182,7 @@ func TestOutcomes(t *testing.T) {
 func TestDecisionsAreCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var b dashboard.Board
-		l, err := core.New(core.PerMinute(10), core.Global(), core.WithName("login"), core.WithObserver(b.Observe))
+		l, err := core.New(core.PerMinute(10), core.ByText(), core.WithName("login"), core.WithObserver(b.Observe))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func TestLimitsOfTheFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var b dashboard.Board
 		for _, quota := range []int{10, 20} {
-			l, err := core.New(core.PerMinute(quota), core.Global(), core.WithName("p"), core.WithObserver(b.Observe))
+			l, err := core.New(core.PerMinute(quota), core.ByText(), core.WithName("p"), core.WithObserver(b.Observe))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -430,11 +430,11 @@ func TestManyPolicies(t *testing.T) {
 // Without a page, counting a decision allocates nothing.
 func TestAllocations(t *testing.T) {
 	var b dashboard.Board
-	l, err := core.New(core.PerMinute(1_000_000), core.Global(), core.WithObserver(b.Observe))
+	l, err := core.New(core.PerMinute(1_000_000), core.ByText(), core.WithObserver(b.Observe))
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := core.New(core.PerMinute(1_000_000), core.Global(),
+	plain, err := core.New(core.PerMinute(1_000_000), core.ByText(),
 		core.WithObserver(func(context.Context, core.Event) {}))
 	if err != nil {
 		t.Fatal(err)
@@ -466,7 +466,7 @@ func BenchmarkObserve(b *testing.B) {
 				go bufio.NewReader(response.Body).WriteTo(discard{})
 			}
 			var e core.Event
-			l, err := core.New(core.PerMinute(1_000_000), core.Global(),
+			l, err := core.New(core.PerMinute(1_000_000), core.ByText(),
 				core.WithObserver(func(_ context.Context, given core.Event) { e = given }))
 			if err != nil {
 				b.Fatal(err)

@@ -270,7 +270,7 @@ func TestIdentities(t *testing.T) {
 func TestLongLog(t *testing.T) {
 	p := newShop(t, core.NewMemoryStore())
 	h, latest := p.watch(t)
-	l, err := core.New(core.PerHour(5000), core.Global(), core.WithName("long"), core.WithObserver(p.board.Observe))
+	l, err := core.New(core.PerHour(5000), core.ByText(), core.WithName("long"), core.WithObserver(p.board.Observe))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +381,7 @@ func TestHosts(t *testing.T) {
 func TestBannedAndRemoved(t *testing.T) {
 	var p shop
 	h, latest := p.watch(t, dashboard.WithActions(anybody))
-	l, err := core.New(core.PerMinute(1), core.Global(), core.WithName("login"),
+	l, err := core.New(core.PerMinute(1), core.ByText(), core.WithName("login"),
 		core.WithBan(2, time.Minute, time.Hour), core.WithObserver(p.board.Observe))
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 func Example() {
 	reader := sdkmetric.NewManualReader()
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("example")
-	limiter, err := core.New(core.PerHour(3), core.Global(), core.WithName("newsletter"),
+	limiter, err := core.New(core.PerHour(3), core.ByText(), core.WithName("newsletter"),
 		core.WithObserver(otelmetrics.Observer(meter)))
 	if err != nil {
 		fmt.Println(err)

@@ -88,8 +88,8 @@ func newLimiter(t testing.TB, m metric.Meter, p core.Policy, k core.Key, opts ..
 
 func TestMetrics(t *testing.T) {
 	m, lines := newMeter(t)
-	l := newLimiter(t, m, core.PerHour(5), core.Global(), core.WithName("a"), core.WithShadow(core.PerHour(3)))
-	again := newLimiter(t, m, core.PerHour(1), core.Global(), core.WithName("b"))
+	l := newLimiter(t, m, core.PerHour(5), core.ByText(), core.WithName("a"), core.WithShadow(core.PerHour(3)))
+	again := newLimiter(t, m, core.PerHour(1), core.ByText(), core.WithName("b"))
 	if _, err := otelmetrics.Register(m, l, again); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, lines := newMeter(t)
 		s := new(coretest.FakeStore)
-		l := newLimiter(t, m, core.PerHour(5), core.Global(), core.WithName("a"), core.WithStore(s))
+		l := newLimiter(t, m, core.PerHour(5), core.ByText(), core.WithName("a"), core.WithStore(s))
 		defer l.Close()
 		registration, err := otelmetrics.Register(m, l)
 		if err != nil {
@@ -172,7 +172,7 @@ func TestOverrides(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 	m, lines := newMeter(t)
-	l := newLimiter(t, m, core.PerHour(1), core.Global(), core.WithName("p"), core.WithOverrides())
+	l := newLimiter(t, m, core.PerHour(1), core.ByText(), core.WithName("p"), core.WithOverrides())
 	if _, err := otelmetrics.Register(m, l); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ policy=api result=allowed source=memory override=unlimited`)
 // How many numbers there are does not depend on keys.
 func TestSeriesAreBounded(t *testing.T) {
 	m, lines := newMeter(t)
-	l := newLimiter(t, m, core.PerHour(2), core.Global(), core.WithStore(new(coretest.FakeStore)))
+	l := newLimiter(t, m, core.PerHour(2), core.ByText(), core.WithStore(new(coretest.FakeStore)))
 	ask := func(n int) {
 		for i := range n {
 			for range 4 {
@@ -298,7 +298,7 @@ func (refusing) Int64ObservableUpDownCounter(
 // What this package does for a decision allocates nothing.
 func TestObserverAllocates(t *testing.T) {
 	var last core.Event
-	l, err := core.New(core.PerHour(1_000_000), core.Global(),
+	l, err := core.New(core.PerHour(1_000_000), core.ByText(),
 		core.WithObserver(func(_ context.Context, e core.Event) { last = e }))
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +325,7 @@ func TestObserverAllocates(t *testing.T) {
 func TestForget(t *testing.T) {
 	m, lines := newMeter(t)
 	ask := func() *core.Limiter {
-		l := newLimiter(t, m, core.PerHour(2), core.Global(), core.WithName("a"))
+		l := newLimiter(t, m, core.PerHour(2), core.ByText(), core.WithName("a"))
 		for range 3 {
 			if _, err := l.Allow(t.Context(), "k"); err != nil {
 				t.Fatal(err)

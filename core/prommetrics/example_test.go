@@ -13,7 +13,7 @@ import (
 // A limiter is counted as soon as it has the observer. The collector reports what it holds.
 func Example() {
 	registry := prometheus.NewRegistry()
-	limiter, err := core.New(core.PerHour(3), core.Global(), core.WithName("newsletter"),
+	limiter, err := core.New(core.PerHour(3), core.ByText(), core.WithName("newsletter"),
 		core.WithObserver(prommetrics.Observer(registry)),
 		core.WithStoreObserver(prommetrics.StoreObserver(registry)))
 	if err != nil {

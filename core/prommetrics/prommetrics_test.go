@@ -123,7 +123,7 @@ func TestErrorsAndOutages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := prometheus.NewRegistry()
 		s := new(coretest.FakeStore)
-		l := newLimiter(t, r, core.PerHour(100), core.Global(), core.WithStore(s), core.WithName("p"))
+		l := newLimiter(t, r, core.PerHour(100), core.ByText(), core.WithStore(s), core.WithName("p"))
 		defer l.Close()
 		r.MustRegister(prommetrics.Collector(l))
 		allow := func() {
@@ -182,7 +182,7 @@ func TestOverrides(t *testing.T) {
 	s := core.NewMemoryStore()
 	limiters := make([]*core.Limiter, 3)
 	for i, name := range []string{"p", "p", "without"} {
-		limiters[i] = newLimiter(t, r, core.PerHour(1), core.Global(), core.WithName(name), core.WithStore(s),
+		limiters[i] = newLimiter(t, r, core.PerHour(1), core.ByText(), core.WithName(name), core.WithStore(s),
 			core.WithOverrides())
 	}
 	r.MustRegister(prommetrics.Collector(limiters...))
@@ -226,7 +226,7 @@ func TestLeases(t *testing.T) {
 		var limiters []*core.Limiter
 		left := 0
 		for range 2 {
-			l := newLimiter(t, r, core.PerHour(10_000), core.Global(), core.WithName("p"), core.WithStore(s),
+			l := newLimiter(t, r, core.PerHour(10_000), core.ByText(), core.WithName("p"), core.WithStore(s),
 				core.WithLease(time.Second))
 			defer l.Close()
 			for range 50 {
@@ -246,9 +246,9 @@ func TestCollector(t *testing.T) {
 	r := prometheus.NewRegistry()
 	shared := core.NewMemoryStore(core.WithMaxKeys(10))
 	jobs := core.Limits{core.PerHour(10), core.InFlight(5)}
-	a := newLimiter(t, r, jobs, core.Global(), core.WithName("a"), core.WithStore(shared))
-	b := newLimiter(t, r, core.PerHour(10), core.Global(), core.WithName("b"), core.WithStore(shared))
-	own := newLimiter(t, r, jobs, core.Global(), core.WithName("a"))
+	a := newLimiter(t, r, jobs, core.ByText(), core.WithName("a"), core.WithStore(shared))
+	b := newLimiter(t, r, core.PerHour(10), core.ByText(), core.WithName("b"), core.WithStore(shared))
+	own := newLimiter(t, r, jobs, core.ByText(), core.WithName("a"))
 	r.MustRegister(prommetrics.Collector(a, b, own, a, nil))
 	for _, l := range []*core.Limiter{a, b, own} {
 		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
@@ -270,7 +270,7 @@ permits_in_flight(b) 0`, "sash_memory_keys", "sash_memory_max_keys", "sash_memor
 // The number of series does not depend on how many keys there are, and no identity is told.
 func TestSeriesAreBounded(t *testing.T) {
 	r := prometheus.NewRegistry()
-	l := newLimiter(t, r, core.PerHour(2), core.Global(), core.WithName("api"), core.WithStore(new(coretest.FakeStore)))
+	l := newLimiter(t, r, core.PerHour(2), core.ByText(), core.WithName("api"), core.WithStore(new(coretest.FakeStore)))
 	r.MustRegister(prommetrics.Collector(l))
 	series := func() (n int) {
 		families, err := r.Gather()
@@ -445,7 +445,7 @@ func TestWithBuckets(t *testing.T) {
 // Names and help are as Prometheus recommends, and scrapes disturb no decision and find no race.
 func TestScrapesUnderLoad(t *testing.T) {
 	r := prometheus.NewRegistry()
-	l := newLimiter(t, r, core.PerHour(10), core.Global(), core.WithName("api"))
+	l := newLimiter(t, r, core.PerHour(10), core.ByText(), core.WithName("api"))
 	r.MustRegister(prommetrics.Collector(l))
 	server := httptest.NewServer(promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
 	defer server.Close()
@@ -494,7 +494,7 @@ func TestScrapesUnderLoad(t *testing.T) {
 func TestObserverAllocates(t *testing.T) {
 	r := prometheus.NewRegistry()
 	var last core.Event
-	plain, err := core.New(core.PerHour(1_000_000), core.Global(),
+	plain, err := core.New(core.PerHour(1_000_000), core.ByText(),
 		core.WithObserver(func(_ context.Context, e core.Event) { last = e }))
 	if err != nil {
 		t.Fatal(err)
@@ -507,7 +507,7 @@ func TestObserverAllocates(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { observe(ctx, last) }); n != 0 {
 		t.Errorf("%v allocations for an event", n)
 	}
-	counted, err := core.New(core.PerHour(1_000_000), core.Global(), core.WithObserver(observe))
+	counted, err := core.New(core.PerHour(1_000_000), core.ByText(), core.WithObserver(observe))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -520,7 +520,7 @@ func TestObserverAllocates(t *testing.T) {
 // tenant makes a limiter that is counted, and has it decide.
 func tenant(t testing.TB, r prometheus.Registerer, name string) *core.Limiter {
 	t.Helper()
-	l := newLimiter(t, r, core.PerHour(2), core.Global(), core.WithName(name))
+	l := newLimiter(t, r, core.PerHour(2), core.ByText(), core.WithName(name))
 	for range 3 {
 		if _, err := l.Allow(t.Context(), "k"); err != nil {
 			t.Fatal(err)

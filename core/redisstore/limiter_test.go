@@ -23,7 +23,7 @@ import (
 // newLimiter makes a limiter that is closed when the test ends.
 func newLimiter(t *testing.T, p core.Policy, s store.Store, opts ...core.Option) *core.Limiter {
 	t.Helper()
-	l, err := core.New(p, core.Global(), append([]core.Option{core.WithName("test"), core.WithStore(s)}, opts...)...)
+	l, err := core.New(p, core.ByText(), append([]core.Option{core.WithName("test"), core.WithStore(s)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -181,7 +181,7 @@ const (
 )
 
 func newServing(rdb redis.UniversalClient) (*core.Limiter, error) {
-	return core.New(core.Limits{core.InFlight(permits).Lease(permitLease), core.PerHour(1_000_000)}, core.Global(),
+	return core.New(core.Limits{core.InFlight(permits).Lease(permitLease), core.PerHour(1_000_000)}, core.ByText(),
 		core.WithStore(redisstore.New(rdb)), core.WithName("serving"), core.WithTimeout(time.Minute))
 }
 
@@ -288,7 +288,7 @@ var leasedLimits = core.Limits{{Quota: 1000, Window: 100 * time.Millisecond}, co
 
 // useLeases makes requests, and writes each one that was admitted at once: when it began and ended, and its cost.
 func useLeases(rdb redis.UniversalClient) {
-	l, err := core.New(leasedLimits, core.Global(), core.WithStore(redisstore.New(rdb)), core.WithName("leased"),
+	l, err := core.New(leasedLimits, core.ByText(), core.WithStore(redisstore.New(rdb)), core.WithName("leased"),
 		core.WithLease(20*time.Millisecond), core.WithFailure(core.FailClosed))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

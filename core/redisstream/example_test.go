@@ -13,7 +13,7 @@ import (
 // A large quota for many customers: a stream holds it in a quarter of the memory.
 func ExampleNew() { //nolint:testableexamples // it needs a server
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	limiter, err := core.New(core.PerDay(100_000), core.Global(), core.WithStore(redisstream.New(client)))
+	limiter, err := core.New(core.PerDay(100_000), core.ByText(), core.WithStore(redisstream.New(client)))
 	if err != nil {
 		fmt.Println(err)
 		return

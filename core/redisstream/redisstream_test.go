@@ -52,7 +52,7 @@ func TestWhatStreamsRefuse(t *testing.T) {
 		"WithLease":      {one, []core.Option{core.WithLease(20 * time.Millisecond)}, "a lease"},
 		"WithBan":        {one, []core.Option{core.WithBan(3, time.Minute, time.Minute)}, "one log"},
 	} {
-		_, err := core.New(c.policy, core.Global(), append(c.opts, core.WithStore(s))...)
+		_, err := core.New(c.policy, core.ByText(), append(c.opts, core.WithStore(s))...)
 		if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want a ConfigError with %q", name, err, c.want)
 		}
@@ -63,7 +63,7 @@ func TestWhatStreamsRefuse(t *testing.T) {
 func TestWhatCallsOfStreamsRefuse(t *testing.T) {
 	rdb := start(t)
 	s := redisstream.New(rdb)
-	l, err := core.New(core.PerMinute(5), core.Global(), core.WithStore(s), core.WithCountDenied(),
+	l, err := core.New(core.PerMinute(5), core.ByText(), core.WithStore(s), core.WithCountDenied(),
 		core.WithName("calls"), core.WithTimeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestWhatStreamsCanDo(t *testing.T) {
 	rdb := start(t)
 	denied := 0
 	l, err := core.New(core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerMinute(2)} }),
-		core.Global(), core.WithStore(redisstream.New(rdb)), core.WithName("can"), core.WithOverrides(),
+		core.ByText(), core.WithStore(redisstream.New(rdb)), core.WithName("can"), core.WithOverrides(),
 		core.WithShadow(core.PerHour(1)), core.WithTimeout(10*time.Second),
 		core.WithObserver(func(_ context.Context, e core.Event) {
 			if e.Shadow != nil && !e.Shadow.Allowed {

@@ -64,7 +64,7 @@ func run(ctx context.Context, url string, n int) error {
 // newClient makes a client whose requests wait for a unit of the API's quota.
 func newClient(store core.Store) (*http.Client, error) {
 	// While Redis does not answer, no process knows what the others send, so none sends anything.
-	limiter, err := core.New(core.PerSecond(5), core.Global(), core.WithName("api.example"), core.WithStore(store),
+	limiter, err := core.New(core.PerSecond(5), core.ByText(), core.WithName("api.example"), core.WithStore(store),
 		core.WithFailure(core.FailClosed), core.WithTimeout(5*time.Second), core.WithOverrides()) // to share pauses
 	if err != nil {
 		return nil, err

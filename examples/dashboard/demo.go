@@ -50,7 +50,7 @@ func newDemo(observe func(context.Context, core.Event)) (*demo, error) {
 		{"sliding-counter", limit.With(core.SlidingCounter)},
 		{"token-bucket", core.TokenBucket(core.PerSecond(1), quota)},
 	} {
-		limiter, err := core.New(l.limit, core.Global(), core.WithName(l.name), core.WithObserver(observe),
+		limiter, err := core.New(l.limit, core.ByText(), core.WithName(l.name), core.WithObserver(observe),
 			core.WithOverrides())
 		if err != nil {
 			return nil, err

@@ -37,12 +37,12 @@ func newMeter(store core.Store) (m *meter, err error) {
 	m = new(meter)
 	// While Redis does not answer, nothing is served that would be counted nowhere.
 	options := []core.Option{core.WithStore(store), core.WithFailure(core.FailClosed)}
-	m.included, err = core.New(limits(func(p plan) int { return p.included }), core.Global(),
+	m.included, err = core.New(limits(func(p plan) int { return p.included }), core.ByText(),
 		append(options, core.WithName("included"))...)
 	if err != nil {
 		return nil, err
 	}
-	m.billed, err = core.New(limits(func(p plan) int { return p.billed }), core.Global(),
+	m.billed, err = core.New(limits(func(p plan) int { return p.billed }), core.ByText(),
 		append(options, core.WithName("billed"))...)
 	return m, err
 }

@@ -33,7 +33,7 @@ func (q *queue) Pop() any {
 }
 
 func main() {
-	usage, err := core.New(core.PerHour(100), core.Global())
+	usage, err := core.New(core.PerHour(100), core.ByText())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func TestRueidis(t *testing.T) {
 func TestRueidisErrors(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	limiter, err := core.New(core.PerMinute(5), core.Global(), core.WithStore(redisstore.New(client)),
+	limiter, err := core.New(core.PerMinute(5), core.ByText(), core.WithStore(redisstore.New(client)),
 		core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestRueidisErrors(t *testing.T) {
 
 func TestRueidisWithoutServer(t *testing.T) {
 	server := redistest.Start(t)
-	limiter, err := core.New(core.PerMinute(5), core.Global(), core.WithStore(redisstore.New(connect(t, server))),
+	limiter, err := core.New(core.PerMinute(5), core.ByText(), core.WithStore(redisstore.New(connect(t, server))),
 		core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)

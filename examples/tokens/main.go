@@ -38,7 +38,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err, "; set PORT to choose another one")
 	}
-	limiter, err := core.New(core.LimitBy(limits), core.Global(), core.WithName("tokens"), core.WithStore(store))
+	limiter, err := core.New(core.LimitBy(limits), core.ByText(), core.WithName("tokens"), core.WithStore(store))
 	if err != nil {
 		log.Fatal(err)
 	}

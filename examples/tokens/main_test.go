@@ -26,7 +26,7 @@ func (r remote) Settle(ctx context.Context, s store.Settlement) error {
 // While answers are in flight, the most that they may take is reserved. What they took is
 // settled even when the client has gone, and when it is more than was reserved.
 func TestInFlight(t *testing.T) {
-	limiter, err := core.New(core.LimitBy(limits), core.Global(), core.WithName("tokens"),
+	limiter, err := core.New(core.LimitBy(limits), core.ByText(), core.WithName("tokens"),
 		core.WithStore(remote{core.NewMemoryStore()}))
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestInFlight(t *testing.T) {
 // For customers that share a pool it takes what their own tokens lack, as one request, and no model gives more than its
 // tokens, whoever asks for them.
 func TestPool(t *testing.T) {
-	limiter, err := core.New(core.LimitBy(limits), core.Global(), core.WithName("tokens"))
+	limiter, err := core.New(core.LimitBy(limits), core.ByText(), core.WithName("tokens"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestPool(t *testing.T) {
 
 // Answers are sent in parts.
 func TestStream(t *testing.T) {
-	limiter, err := core.New(core.LimitBy(limits), core.Global(), core.WithName("tokens"))
+	limiter, err := core.New(core.LimitBy(limits), core.ByText(), core.WithName("tokens"))
 	if err != nil {
 		t.Fatal(err)
 	}

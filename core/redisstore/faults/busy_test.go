@@ -120,7 +120,7 @@ func TestRunBusyProcess(t *testing.T) {
 	failure, _ := strconv.Atoi(args[3])
 	limiter := func(addr string) *core.Limiter {
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		l, err := core.New(s.limit, core.Global(), core.WithStore(redisstore.New(rdb)),
+		l, err := core.New(s.limit, core.ByText(), core.WithStore(redisstore.New(rdb)),
 			core.WithName("busy-"+strconv.Itoa(s.limit.Quota)+args[3]), core.WithFailure(core.Failure(failure)))
 		if err != nil {
 			t.Fatal(err)

@@ -182,7 +182,7 @@ func (r *row) named(name string, p core.Policy, client redisstore.Client, opts .
 		core.WithDenyCache(0),
 		core.WithObserver(r.observe),
 	}, opts...)
-	l, err := core.New(p, core.Global(), opts...)
+	l, err := core.New(p, core.ByText(), opts...)
 	if err != nil {
 		r.t.Fatal(err)
 	}

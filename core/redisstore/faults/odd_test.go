@@ -68,7 +68,7 @@ func TestOddReplies(t *testing.T) {
 		}
 		for _, limits := range policies {
 			rdb := redis.NewClient(&redis.Options{Addr: addr})
-			l, err := core.New(limits, core.Global(), core.WithStore(redisstore.New(rdb)), core.WithObserver(r.observe))
+			l, err := core.New(limits, core.ByText(), core.WithStore(redisstore.New(rdb)), core.WithObserver(r.observe))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -176,7 +176,7 @@ func TestThousandLimiters(t *testing.T) {
 					addr = "127.0.0.1:1"
 				}
 				rdb := redis.NewClient(&redis.Options{Addr: addr})
-				l, err := core.New(core.PerHour(2), core.Global(),
+				l, err := core.New(core.PerHour(2), core.ByText(),
 					core.WithName("thousand"), core.WithStore(redisstore.New(rdb)), longTimeout)
 				if err != nil {
 					t.Error(err)
@@ -210,7 +210,7 @@ func TestDenialFlood(t *testing.T) {
 	server := redistest.Start(t)
 	r := begin(t, "denial flood", "one key, as fast as the process can")
 	defer r.end()
-	l, err := core.New(core.PerHour(5), core.Global(),
+	l, err := core.New(core.PerHour(5), core.ByText(),
 		core.WithStore(redisstore.New(r.client(&redis.Options{Addr: server.Addr()}))), longTimeout)
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func TestTasks(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 	limit := core.Limit{Quota: 2, Window: 2 * time.Second}
-	limiter, err := core.New(core.Limits{limit, core.PerHour(100)}, core.Global(), // the hour keeps the log
+	limiter, err := core.New(core.Limits{limit, core.PerHour(100)}, core.ByText(), // the hour keeps the log
 		core.WithStore(redisstore.New(rdb)), core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)

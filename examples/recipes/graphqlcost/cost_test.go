@@ -84,7 +84,7 @@ func TestQueriesThatAreRefused(t *testing.T) {
 func TestHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := core.Limits{core.PerMinute(100), core.PerMinute(1000).Of("points")}
-		limiter, err := core.New(limits, core.Global())
+		limiter, err := core.New(limits, core.ByText())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 // A job that comes too early is snoozed until the instant when it can run, and runs then. Other customers' jobs run.
 func TestSnooze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter, err := core.New(core.PerMinute(2), core.Global())
+		limiter, err := core.New(core.PerMinute(2), core.ByText())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestSnooze(t *testing.T) {
 
 // Work satisfies the queue, and a job whose email could not be sent has failed.
 func TestFailure(t *testing.T) {
-	limiter, err := core.New(core.PerMinute(2), core.Global())
+	limiter, err := core.New(core.PerMinute(2), core.ByText())
 	if err != nil {
 		t.Fatal(err)
 	}
