@@ -148,7 +148,7 @@ func newShop(t *testing.T, s core.Store) *shop {
 		t.Fatal(err)
 	}
 	if p.order, err = core.New(core.Limits{core.PerHour(5000), core.PerMinute(9).With(core.FixedWindow)},
-		core.Global(), core.WithName("order"), core.WithStore(s), core.WithObserver(p.board.Observe)); err != nil {
+		core.ByText(), core.WithName("order"), core.WithStore(s), core.WithObserver(p.board.Observe)); err != nil {
 		t.Fatal(err)
 	}
 	p.board.Add(p.login, p.order)
