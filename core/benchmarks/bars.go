@@ -146,7 +146,7 @@ func (c chart) svg() ([]byte, error) {
 		height += 2*head + line*vg.Length(rows(c.panels[i:]))
 	}
 	p := newPicture(height-8, c.Title, c.Note)
-	p.legend(pictureHead+4, c.legend()...)
+	p.legend(margin, pictureHead+4, 12, c.legend()...)
 	y := vg.Length(pictureHead + 52)
 	for i := 0; i < len(c.panels); i += 2 {
 		for j, panel := range c.panels[i:min(i+2, len(c.panels))] {

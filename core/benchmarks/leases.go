@@ -85,7 +85,8 @@ func (r *results) writeLeases(dir string) error {
 
 func (r *results) leaseChart() *chart {
 	c := r.chart("leases", fmt.Sprintf("Processes that share %s in any second", number(sharedQuota)),
-		"Above, less is better. Below are checks a second of one process: more is better. Beside it: times redis_rate.")
+		"As WSO2 and APISIX do: each process counts, and they exchange counts. A lease: units taken ahead. "+
+			"Percent: less is better. Checks a second, and times redis_rate: more.")
 	c.panel("above the quota, %: 3 processes, 150 % load", r.bars("leases-over", "150 % by 3", ""))
 	c.panel("above the quota, %: 8 processes, 150 % load", r.bars("leases-over", "150 % by 8", ""))
 	c.panel("denied with room left, %: 3 processes, 100 % load", r.bars("leases-denied", "100 % by 3", ""))

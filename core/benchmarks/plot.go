@@ -58,12 +58,18 @@ const (
 
 // newPicture returns one with a title and a line below it. The rest begins at y = pictureHead.
 func newPicture(height vg.Length, title, note string) *picture {
-	svg := vgsvg.New(pictureWidth, height)
+	p := newCanvas(pictureWidth, height, title)
+	p.text(margin, 42, title, bold(18, ink))
+	p.text(margin, 66, note, plain(12, dim))
+	return p
+}
+
+// newCanvas returns an empty picture.
+func newCanvas(width, height vg.Length, title string) *picture {
+	svg := vgsvg.New(width, height)
 	p := &picture{draw.New(svg), svg, title}
 	p.SetColor(paper)
 	p.Fill(p.Rectangle.Path())
-	p.text(margin, 42, title, bold(18, ink))
-	p.text(margin, 66, note, plain(12, dim))
 	return p
 }
 
@@ -94,15 +100,14 @@ func (p *picture) part(x, y, width, height vg.Length) draw.Canvas {
 }
 
 // legend names colours, from left to right.
-func (p *picture) legend(y vg.Length, entries ...legendEntry) {
-	x := vg.Length(margin)
+func (p *picture) legend(x, y, size vg.Length, entries ...legendEntry) {
 	for _, e := range entries {
-		box := p.part(x, y, 12, 12)
+		box := p.part(x, y, size, size)
 		p.SetColor(e.tone)
 		p.Fill(box.Rectangle.Path())
-		p.text(x+18, y+10, e.name, plain(12, ink))
-		style := plain(12, ink)
-		x += 18 + style.Width(e.name) + 24
+		style := plain(size, ink)
+		p.text(x+3*size/2, y+size-2, e.name, style)
+		x += 3*size/2 + style.Width(e.name) + 2*size
 	}
 }
 

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -11,55 +14,61 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// accuracyChart draws how many each trailing window holds: a panel for each contestant, with a part for each trace.
+// accuracyChart draws how many each trailing window holds, for each contestant in the trace in which it is worst. Of sash
+// it has the log alone. It can be read at the width of a phone: 390 px.
 func accuracyChart(trials []*trial) ([]byte, error) {
 	const (
-		names  = 150
-		gap    = 10
-		line   = 58 // of a panel
-		height = 46 // of its curves
+		width  = 480
+		side   = 12  // margin
+		names  = 168 // at the left of the curves
+		size   = 14  // of letters
+		line   = 40  // of a contestant
+		height = 34  // of its curve
+		top    = 102
 	)
-	all := traces(accuracyLimit)
-	width := (pictureWidth - 2*margin - names - gap*vg.Length(len(all)-1)) / vg.Length(len(all))
-	top := vg.Length(pictureHead + 64)
-	p := newPicture(top+line*vg.Length(len(trials)/len(all))+14,
-		fmt.Sprintf("Admitted in the trailing %.0f s, with a quota of %d",
-			accuracyLimit.window.Seconds(), accuracyLimit.quota),
-		fmt.Sprintf("Over %d windows of each trace. The line is the quota.", traceWindows))
-	p.legend(pictureHead+4, legendEntry{blue, "exact"}, legendEntry{ochre, "fixed or weighed windows"},
-		legendEntry{grey, "GCRA or token bucket"}, legendEntry{red, "above the quota"},
-		legendEntry{violet, "denied although there was room"})
-	for i, t := range trials {
-		row, column := i/len(all), i%len(all)
-		x, y := margin+names+vg.Length(column)*(width+gap), top+line*vg.Length(row)
-		if row == 0 {
-			p.text(x, top-8, t.trace.name, bold(12, ink))
+	var shown [][]*trial
+	for of := range slices.Chunk(trials, len(traces(accuracyLimit))) {
+		if !strings.HasPrefix(of[0].name, "sash, ") {
+			shown = append(shown, of)
 		}
-		if column == 0 {
-			p.names(margin, y, trials[i:i+len(all)])
+	}
+	title := fmt.Sprintf("Admitted in the trailing %.0f s, with a quota of %d",
+		accuracyLimit.window.Seconds(), accuracyLimit.quota)
+	p := newCanvas(width, top+line*vg.Length(len(shown))+8, title)
+	p.text(side, 24, title, bold(16, ink))
+	p.text(side, 44, "Each in its worst of six patterns. The line is the quota.", plain(size, dim))
+	p.legend(side, 54, size, legendEntry{blue, "exact"}, legendEntry{ochre, "windows"},
+		legendEntry{grey, "GCRA or token bucket"})
+	p.legend(side, 76, size, legendEntry{red, "above the quota"}, legendEntry{violet, "denied with room"})
+	for i, of := range shown {
+		worst, denied := worstOf(of)
+		y := top + line*vg.Length(i)
+		name := plain(size, ink)
+		if worst.kind == exact {
+			name = bold(size, ink)
 		}
-		drawn, err := t.plot(int(width))
+		p.text(side, y+14, worst.name, name)
+		p.text(side, y+31, fmt.Sprintf("%d above, %d denied", worst.score.over, denied), plain(size, dim))
+		drawn, err := worst.plot(width - 2*side - names)
 		if err != nil {
 			return nil, err
 		}
-		drawn.Draw(p.part(x, y, width, height))
+		drawn.Draw(p.part(side+names, y, width-2*side-names, height))
 	}
 	return p.bytes()
 }
 
-// names writes who the panel is about, and how exact it was in all traces.
-func (p *picture) names(x, y vg.Length, of []*trial) {
-	worst, all := 0, 0
+// worstOf returns the trial with the most above the quota, of those with as much the one with the most denied falsely,
+// and of those the one with the most requests; and how many requests were denied falsely in all.
+func worstOf(of []*trial) (worst *trial, denied int) {
+	worst = slices.MaxFunc(of, func(a, b *trial) int {
+		return cmp.Or(cmp.Compare(a.score.over, b.score.over),
+			cmp.Compare(len(a.score.denied), len(b.score.denied)), cmp.Compare(len(a.asked), len(b.asked)))
+	})
 	for _, t := range of {
-		worst, all = max(worst, t.score.over), all+len(t.score.denied)
+		denied += len(t.score.denied)
 	}
-	name := plain(13, ink)
-	if of[0].kind == exact {
-		name = bold(13, ink)
-	}
-	p.text(x, y+16, of[0].name, name)
-	p.text(x, y+30, fmt.Sprintf("%d above the quota,", worst), plain(11, dim))
-	p.text(x, y+43, fmt.Sprintf("%d denied falsely", all), plain(11, dim))
+	return worst, denied
 }
 
 // plot draws the trial in so many steps.
