@@ -5,22 +5,11 @@ import (
 	"strconv"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/internal/allocs"
 )
-
-func TestMemoryStore(t *testing.T) {
-	coretest.Store(t, coretest.StoreConfig{
-		New: func(*testing.T) coretest.Clocked {
-			return coretest.Clocked{Store: core.NewMemoryStore(), Now: time.Now, Advance: time.Sleep}
-		},
-		Run: func(t *testing.T, f func(*testing.T)) { synctest.Test(t, f) },
-	})
-}
 
 func inBubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })

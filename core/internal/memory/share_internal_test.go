@@ -38,7 +38,7 @@ func TestCrowd(t *testing.T) {
 	testlen.SkipRace(t)
 	seed := rand.Uint64()
 	shared, joint := uint64(0), 0
-	for n := range testlen.Of(20, 100) {
+	for n := range testlen.Of(10, 100) {
 		synctest.Test(t, func(t *testing.T) {
 			c := crowd{T: t, s: New(1 + n%3), r: rand.New(rand.NewPCG(seed, uint64(n)))}
 			c.p, c.held = newPolicy(c.s, "p", nil), make(map[string]map[*store.Limit][]held)
