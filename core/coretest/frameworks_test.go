@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -110,17 +109,6 @@ func client(t *testing.T, addr string) *redis.Client {
 	return rdb
 }
 
-func TestSpoofingOverRedis(t *testing.T) {
-	server := redistest.Start(t)
-	for name, f := range frameworks {
-		t.Run(name, func(t *testing.T) {
-			rdb := client(t, server.Addr())
-			rdb.FlushAll(t.Context())
-			coretest.Spoofing(t, onSocket(f), redisstore.New(rdb))
-		})
-	}
-}
-
 // On a cluster a brace in a key could choose its node. Whatever a client's identity contains, it is limited
 // exactly and no store call fails.
 func TestHostileIdentitiesOnCluster(t *testing.T) {
@@ -202,47 +190,6 @@ func TestHostileIdentitiesOnCluster(t *testing.T) {
 	}
 }
 
-// What the token of a request has used is reset by the decision about it, since no text names it.
-func TestResetOfATokensKey(t *testing.T) {
-	claims := jwtkey.ByClaim("sub", jwtkey.Config{Methods: []string{"HS256"}, Key: secret})
-	for name, f := range frameworks {
-		var last core.Decision
-		l, err := core.New(core.PerHour(1), claims,
-			core.WithObserver(func(_ context.Context, e core.Event) { last = e.Decision }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		send := onSocket(f)(t, func() string { return "" }, l)
-		for i, want := range []int{200, 429, 200, 429} {
-			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://sash.example/", nil)
-			r.Header.Set("Authorization", "Bearer "+tokenOf(t, "ann"))
-			if status := send(r).StatusCode; status != want {
-				t.Errorf("%s: request %d: status %d, want %d", name, i+1, status, want)
-			}
-			if i != 1 {
-				continue
-			}
-			if err := l.Reset(t.Context(), "ann"); err == nil {
-				t.Errorf("%s: the reset of a text is no error", name)
-			}
-			if err := last.Reset(t.Context()); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	}
-}
-
-var secret = []byte("a secret of at least 32 bytes, so")
-
-func tokenOf(t *testing.T, subject string) string {
-	t.Helper()
-	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": subject}).SignedString(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token
-}
-
 // Neither identities nor, with a secret, addresses are visible to a client that monitors the server.
 func TestServerLearnsNoIdentity(t *testing.T) {
 	server := redistest.Start(t)
@@ -310,101 +257,13 @@ func TestServerLearnsNoIdentity(t *testing.T) {
 	}
 }
 
-// A subscriber may use every address of a /64, so these addresses share a quota.
-func TestOnePrefixIsOneClient(t *testing.T) {
-	dial := func(source string) *net.Dialer {
-		return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}, Timeout: 5 * time.Second}
-	}
-	probe := listen(t, "tcp6", "[::1]:0")
-	if c, err := dial("2001:db8:7::1").Dial("tcp6", probe.Addr().String()); err != nil {
-		t.Skipf("no foreign source addresses here (ip -6 route add local 2001:db8::/32 dev lo; "+
-			"sysctl net.ipv6.ip_nonlocal_bind=1): %v", err)
-	} else {
-		c.Close()
-	}
-	for name, f := range frameworks {
-		t.Run(name, func(t *testing.T) {
-			const addresses, quota = 2000, 50 // five frameworks: 10,000 addresses in all
-			l, err := core.New(core.PerHour(quota), core.ByIP())
-			if err != nil {
-				t.Fatal(err)
-			}
-			listener := listen(t, "tcp6", "[::1]:0")
-			go f(func() string { return "" }, l)(listener)
-			var ok, denied int
-			var mu sync.Mutex
-			var wg sync.WaitGroup
-			places := make(chan struct{}, 32)
-			for i := range addresses {
-				places <- struct{}{}
-				wg.Go(func() {
-					defer func() { <-places }()
-					source := dial(fmt.Sprintf("2001:db8:7:1:%x:%x::%x", i, i*7, i+1))
-					status := getFrom(t, source, "tcp6", listener.Addr().String())
-					mu.Lock()
-					defer mu.Unlock()
-					switch status {
-					case http.StatusOK:
-						ok++
-					case http.StatusTooManyRequests:
-						denied++
-					}
-				})
-			}
-			wg.Wait()
-			if ok != quota || denied != addresses-quota {
-				t.Errorf("%d admitted, %d denied; want %d, %d", ok, denied, quota, addresses-quota)
-			}
-			status := getFrom(t, dial("2001:db8:7:2::1"), "tcp6", listener.Addr().String())
-			if status != http.StatusOK {
-				t.Errorf("the next /64: status %d", status)
-			}
-		})
-	}
-}
+var secret = []byte("a secret of at least 32 bytes, so")
 
-// On a listener for both families IPv4 clients have mapped addresses, and
-// must not all fall into ::/64.
-func TestDualStackClientsAreApart(t *testing.T) {
-	for name, f := range frameworks {
-		t.Run(name, func(t *testing.T) {
-			l, err := core.New(core.PerHour(2), core.ByIP())
-			if err != nil {
-				t.Fatal(err)
-			}
-			listener := listen(t, "tcp", "[::]:0")
-			go f(func() string { return "" }, l)(listener)
-			port := listener.Addr().(*net.TCPAddr).Port
-			for i := range 100 {
-				addr := &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}
-				source := &net.Dialer{LocalAddr: addr, Timeout: 5 * time.Second}
-				for request := range 3 {
-					want := http.StatusOK
-					if request == 2 {
-						want = http.StatusTooManyRequests
-					}
-					if status := getFrom(t, source, "tcp4", fmt.Sprintf("127.0.0.1:%d", port)); status != want {
-						t.Fatalf("client %d, request %d: status %d, want %d", i, request+1, status, want)
-					}
-				}
-			}
-		})
-	}
-}
-
-func getFrom(t *testing.T, d *net.Dialer, network, address string) int {
+func tokenOf(t *testing.T, subject string) string {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return d.DialContext(ctx, network, address)
-		},
-	}}
-	r, err := client.Get("http://sash.example/")
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": subject}).SignedString(secret)
 	if err != nil {
-		t.Error(err)
-		return 0
+		t.Fatal(err)
 	}
-	r.Body.Close()
-	return r.StatusCode
+	return token
 }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 // RoutesConfig says how to serve with an adapter's Rules.
@@ -37,7 +39,7 @@ rules:
 			if !c.AnyCase {
 				text = strings.ToLower(text)
 			}
-			if odd := trySpellings(t, c.Serve(t, text)); odd < 20 {
+			if odd := trySpellings(t, c.Serve(t, text)); odd < 5 {
 				t.Errorf("only %d odd spellings were served", odd)
 			}
 		})
@@ -50,7 +52,7 @@ func trySpellings(t *testing.T, address string) (odd int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	c := &rawClient{address: address}
 	defer c.close()
-	for range 1500 {
+	for range testlen.Of(400, 1500) {
 		base := []string{"/login", "/v1", "/v1/x", "/v1/x/y", "/users/7", "/health"}[r.IntN(6)]
 		path := spelled(r, base)
 		w, route := c.get(t, path)

@@ -2,8 +2,6 @@ package redistest_test
 
 import (
 	"bufio"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -20,31 +18,6 @@ import (
 
 	"github.com/sashlimit/sash/core/coretest/redistest"
 )
-
-func TestServerAnswers(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	want(t, s, "PONG", "PING")
-	want(t, s, []any{"maxmemory-policy", "allkeys-lru"}, "CONFIG", "GET", "maxmemory-policy")
-	want(t, s, []any{"save", ""}, "CONFIG", "GET", "save")
-	if got := s.URL(); got != "redis://"+s.Addr()+"/0" {
-		t.Errorf("URL() = %q", got)
-	}
-	info, err := s.Do("INFO", "server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if line := fmt.Sprintf("process_id:%d\r\n", s.PID()); !strings.Contains(fmt.Sprint(info), line) {
-		t.Errorf("PID() = %d, not that of the server", s.PID())
-	}
-}
-
-func TestServersAreApart(t *testing.T) {
-	t.Parallel()
-	a, b := redistest.Start(t), redistest.Start(t)
-	want(t, a, "OK", "SET", "k", "v")
-	want(t, b, nil, "GET", "k")
-}
 
 func TestDoReadsEveryKindOfReply(t *testing.T) {
 	t.Parallel()
@@ -98,56 +71,6 @@ func TestDoRefusesWhatIsNoReply(t *testing.T) {
 	}
 }
 
-func TestKillAndRestart(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, "--maxmemory", "5mb")
-	addr, pid := s.Addr(), s.PID()
-	want(t, s, "OK", "SET", "k", "v")
-
-	s.Kill()
-	s.Kill() // again, which changes nothing
-	if _, err := s.Do("PING"); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("PING after Kill: %v", err)
-	}
-
-	s.Restart()
-	if s.Addr() != addr || s.PID() == pid {
-		t.Errorf("restarted at %s as %d, was at %s as %d", s.Addr(), s.PID(), addr, pid)
-	}
-	want(t, s, nil, "GET", "k")
-	want(t, s, []any{"maxmemory", "5242880"}, "CONFIG", "GET", "maxmemory")
-
-	pid = s.PID()
-	s.Restart() // without Kill
-	if s.PID() == pid {
-		t.Error("the server still runs")
-	}
-}
-
-func TestRestartKeepsWhatArgumentsKeep(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	want(t, s, "OK", "SET", "k", "v")
-	s.Restart()
-	want(t, s, "v", "GET", "k")
-}
-
-func TestPauseAndResume(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	s.Pause()
-	c := dial(t, s.Addr()) // the kernel accepts it
-	c.send(t)
-	c.silent(t)
-	s.Resume()
-	if err := c.conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := c.replies.ReadString('\n'); err != nil || line != ":1\r\n" {
-		t.Errorf("the request made during the pause: %q, %v, want 1", line, err)
-	}
-}
-
 func TestPausedServerEndsWithItsTest(t *testing.T) {
 	t.Parallel()
 	var addr string
@@ -159,103 +82,6 @@ func TestPausedServerEndsWithItsTest(t *testing.T) {
 	if !refuses(addr) {
 		t.Errorf("%s still accepts", addr)
 	}
-}
-
-func TestServerWithPassword(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, "--requirepass", "secret")
-	refused(t, s, "NOAUTH", "GET", "k")
-	refused(t, s, "WRONGPASS", "AUTH", "default", "guess")
-	s.Password = "guess"
-	refused(t, s, "NOAUTH", "GET", "k")
-	s.Password = "secret"
-	want(t, s, "OK", "SET", "k", "v")
-	s.Restart()
-	want(t, s, nil, "GET", "k")
-}
-
-func TestPasswordThatComesAndGoes(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	c := dial(t, s.Addr())
-	c.incr(t, 1)
-	want(t, s, "OK", "CONFIG", "SET", "requirepass", "secret")
-	refused(t, s, "NOAUTH", "GET", "n")
-	c.incr(t, 2) // is let in already
-	s.Password = "secret"
-	want(t, s, "2", "GET", "n")
-	s.Restart() // without the password
-	want(t, s, nil, "GET", "n")
-}
-
-func TestRefusals(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		args            []string
-		before, command string
-		want            string
-	}{
-		{
-			args:    []string{"--rename-command", "EVALSHA", ""},
-			command: "EVALSHA 0 0",
-			want:    "ERR unknown command",
-		},
-		{
-			before:  "ACL SETUSER default -@scripting",
-			command: "EVAL return 0",
-			want:    "NOPERM",
-		},
-		{
-			args:    []string{"--user", "default", "on", "nopass", "+@all", "~other:*"},
-			command: "GET k",
-			want:    "NOPERM",
-		},
-		{
-			before:  "CONFIG SET min-replicas-to-write 3",
-			command: "SET k v",
-			want:    "NOREPLICAS",
-		},
-		{
-			args:    []string{"--maxmemory", "3mb", "--maxmemory-policy", "noeviction"},
-			before:  "SETRANGE big 3000000 x",
-			command: "SET k v",
-			want:    "OOM",
-		},
-		{
-			before:  "SET k v",
-			command: "ZCARD k",
-			want:    "WRONGTYPE",
-		},
-	} {
-		t.Run(test.want+" to "+test.command, func(t *testing.T) {
-			t.Parallel()
-			s := redistest.Start(t, test.args...)
-			if test.before != "" {
-				if _, err := s.Do(strings.Fields(test.before)...); err != nil {
-					t.Fatalf("%s: %v", test.before, err)
-				}
-			}
-			refused(t, s, test.want, strings.Fields(test.command)...)
-		})
-	}
-}
-
-func TestTooManyClients(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	c := dial(t, s.Addr())
-	c.incr(t, 1)
-	want(t, s, "OK", "CONFIG", "SET", "maxclients", "1")
-	eventually(t, "the connection of CONFIG is closed and one more refused", func() bool {
-		_, err := s.Do("PING")
-		return err != nil && err.Error() == "ERR max number of clients reached"
-	})
-	c.incr(t, 2)
-	_ = c.conn.Close()
-	eventually(t, "there is room again", func() bool {
-		got, err := s.Do("GET", "n")
-		return err == nil && got == "2"
-	})
 }
 
 func TestBusy(t *testing.T) {
@@ -276,18 +102,6 @@ func TestBusy(t *testing.T) {
 	if !refuses(addr) {
 		t.Errorf("%s still accepts", addr)
 	}
-}
-
-func TestFailSaves(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, "--save", "3600", "1")
-	want(t, s, "OK", "SET", "k", "v")
-	want(t, s, "OK", "SAVE") // a file is no hindrance
-	s.FailSaves(true)
-	refused(t, s, "MISCONF", "SET", "k", "w")
-	want(t, s, "v", "GET", "k")
-	s.FailSaves(false)
-	want(t, s, "OK", "SET", "k", "w")
 }
 
 func TestRestartLoading(t *testing.T) {
@@ -315,37 +129,6 @@ func TestLoadingServerEndsWithItsTest(t *testing.T) {
 	})
 	if !refuses(addr) {
 		t.Errorf("%s still accepts", addr)
-	}
-}
-
-func TestTLS(t *testing.T) {
-	t.Parallel()
-	s := redistest.StartTLS(t, "--requirepass", "secret")
-	s.Password = "secret"
-	want(t, s, "OK", "SET", "k", "v")
-	if got := s.URL(); got != "rediss://"+s.Addr()+"/0" {
-		t.Errorf("URL() = %q", got)
-	}
-	conn, err := tls.Dial("tcp", s.Addr(), s.TLSConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = conn.Close()
-
-	other := redistest.StartTLS(t)
-	for desc, config := range map[string]*tls.Config{"of another": other.TLSConfig(), "of the system": {}} {
-		var unknown x509.UnknownAuthorityError
-		if _, err := tls.Dial("tcp", s.Addr(), config); !errors.As(err, &unknown) {
-			t.Errorf("with the authorities %s: %v", desc, err)
-		}
-	}
-	plain := dial(t, s.Addr())
-	plain.send(t)
-	if line, err := plain.replies.ReadString('\n'); err == nil {
-		t.Errorf("without TLS: %q", line)
-	}
-	if config := redistest.Start(t).TLSConfig(); config != nil {
-		t.Errorf("a server without TLS has %v", config)
 	}
 }
 
@@ -468,14 +251,6 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-func TestClusterOfOne(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 1)
-	node := c.Nodes()[0]
-	want(t, node, "OK", "SET", "k", "v")
-	refused(t, node, "CROSSSLOT", "MGET", "k", "l")
-}
-
 func TestClusterMovesSlots(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -513,101 +288,6 @@ func TestClusterMovesSlots(t *testing.T) {
 	}
 }
 
-func TestReplica(t *testing.T) {
-	t.Parallel()
-	master := redistest.Start(t)
-	want(t, master, "OK", "SET", "before", "1")
-	replica := redistest.StartReplica(t, master)
-	want(t, replica, "1", "GET", "before")
-	if _, err := replica.Do("SET", "k", "v"); err == nil || !strings.HasPrefix(err.Error(), "READONLY") {
-		t.Errorf("SET at the replica: %v", err)
-	}
-	want(t, master, "OK", "SET", "after", "2")
-	eventually(t, "the replica follows", func() bool {
-		got, err := replica.Do("GET", "after")
-		return err == nil && got == "2"
-	})
-}
-
-func TestPromote(t *testing.T) {
-	t.Parallel()
-	master := redistest.Start(t)
-	replica := redistest.StartReplica(t, master)
-	refused(t, replica, "READONLY", "SET", "k", "v")
-	replica.Promote()
-	want(t, replica, "OK", "SET", "k", "v")
-	want(t, master, nil, "GET", "k")
-}
-
-func TestFailover(t *testing.T) {
-	t.Parallel()
-	for _, sentinels := range []int{1, 3} {
-		t.Run(strconv.Itoa(sentinels), func(t *testing.T) {
-			t.Parallel()
-			f := redistest.StartFailover(t, sentinels)
-			if len(f.SentinelAddrs()) != sentinels || f.SentinelAddrs()[0] != f.Sentinels[0].Addr() {
-				t.Errorf("SentinelAddrs() = %q", f.SentinelAddrs())
-			}
-			masterIs := func(s *redistest.Server) bool {
-				_, port, err := net.SplitHostPort(s.Addr())
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, sentinel := range f.Sentinels {
-					got, err := sentinel.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.MasterName)
-					if err != nil || !reflect.DeepEqual(got, []any{"127.0.0.1", port}) {
-						return false
-					}
-				}
-				return true
-			}
-			if !masterIs(f.Master) {
-				t.Error("the Sentinels do not know the master")
-			}
-			refused(t, f.Replica, "READONLY", "SET", "k", "v")
-			f.Master.Kill()
-			eventually(t, "the replica is the master", func() bool { return masterIs(f.Replica) })
-			want(t, f.Replica, "OK", "SET", "k", "v")
-		})
-	}
-}
-
-func TestProxyPassesOn(t *testing.T) {
-	t.Parallel()
-	a, b := redistest.Start(t), redistest.Start(t)
-	p := redistest.StartProxy(t, a.Addr())
-	before := dial(t, p.Addr())
-	before.incr(t, 1)
-	p.SetTarget(b.Addr())
-	before.incr(t, 2)
-	dial(t, p.Addr()).incr(t, 1)
-	want(t, a, "2", "GET", "n")
-	want(t, b, "1", "GET", "n")
-}
-
-func TestProxyDelays(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	p := redistest.StartProxy(t, s.Addr())
-	c := dial(t, p.Addr())
-	const delay = 60 * time.Millisecond
-	p.SetDelay(delay)
-	began := time.Now()
-	c.incr(t, 1)
-	if took := time.Since(began); took < delay {
-		t.Errorf("the reply took %v, want %v", took, delay)
-	}
-	// Another client sees the request take effect while its reply is held back.
-	p.SetDelay(time.Hour)
-	c.send(t)
-	eventually(t, "the request takes effect", func() bool {
-		n, err := s.Do("GET", "n")
-		return err == nil && n == "2"
-	})
-	p.SetDelay(0)
-	dial(t, p.Addr()).incr(t, 3)
-}
-
 func TestProxyDropsReplies(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -625,21 +305,6 @@ func TestProxyDropsReplies(t *testing.T) {
 	}
 }
 
-func TestProxyCuts(t *testing.T) {
-	t.Parallel()
-	p := redistest.StartProxy(t, redistest.Start(t).Addr())
-	a, b := dial(t, p.Addr()), dial(t, p.Addr())
-	a.incr(t, 1)
-	b.incr(t, 2)
-	p.Cut()
-	for _, c := range []*client{a, b} {
-		if _, err := c.replies.ReadString('\n'); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("after Cut: %v", err)
-		}
-	}
-	dial(t, p.Addr()).incr(t, 3)
-}
-
 func TestProxyCutsReply(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -654,28 +319,6 @@ func TestProxyCutsReply(t *testing.T) {
 	}
 	b.incr(t, 4)
 	want(t, s, "4", "GET", "n") // the request took effect
-}
-
-func TestProxyTrickles(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	p := redistest.StartProxy(t, s.Addr())
-	c := dial(t, p.Addr())
-	const pause = 20 * time.Millisecond
-	p.Trickle(pause)
-	began := time.Now()
-	c.incr(t, 1)
-	if took, least := time.Since(began), pause*time.Duration(len(":1\r\n")); took < least {
-		t.Errorf("the reply took %v, want %v", took, least)
-	}
-	p.Trickle(time.Hour)
-	c.send(t)
-	eventually(t, "the request takes effect", func() bool {
-		n, err := s.Do("GET", "n")
-		return err == nil && n == "2"
-	})
-	p.Trickle(0)
-	dial(t, p.Addr()).incr(t, 3)
 }
 
 func TestProxyIsABlackHole(t *testing.T) {
@@ -763,23 +406,6 @@ func TestFake(t *testing.T) {
 			t.Errorf("%q: %q, %v", text, line, err)
 		}
 	}
-}
-
-func TestProxyWithoutServer(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	p := redistest.StartProxy(t, s.Addr())
-	c := dial(t, p.Addr())
-	c.incr(t, 1)
-	s.Kill()
-	if line, err := c.replies.ReadString('\n'); err == nil {
-		t.Errorf("got %q from a dead server", line)
-	}
-	if line, err := dial(t, p.Addr()).replies.ReadString('\n'); err == nil {
-		t.Errorf("got %q from a dead server", line)
-	}
-	s.Restart()
-	dial(t, p.Addr()).incr(t, 1)
 }
 
 // client keeps one connection open, which Do does not.
