@@ -3,7 +3,9 @@ package permits
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
@@ -39,26 +41,57 @@ type Permit struct {
 // Age returns how long ago the permit was taken.
 func (p *Permit) Age() time.Duration { return time.Since(p.since) }
 
+// Held is the permits of one decision.
+type Held struct {
+	Context context.Context //nolint:containedctx // of the request, for those who release the permits when it has ended
+
+	Permits []Permit
+	// Deferred says that the permits are not released when the handler ends, because what it has begun holds them still.
+	Deferred bool
+
+	set      *Set
+	mu       sync.Mutex
+	released bool
+}
+
+// Release gives the permits back. It does so once, unless it fails: then they are not renewed any more, and it may be
+// called again.
+func (h *Held) Release(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.released {
+		return nil
+	}
+	h.set.remove(h.Permits)
+	var err error
+	for i := range h.Permits {
+		err = errors.Join(err, h.set.logs.Release(ctx, &h.Permits[i]))
+	}
+	h.released = err == nil
+	return err
+}
+
 const (
-	renewals    = 3           // of a permit within its lease
-	ticks       = 12          // within a lease
-	longestTick = time.Second // so that renewals which have failed are repeated soon
-	renewedBy   = 32          // logs at the same time
-	watchAfter  = 10          // leases
+	renewedBy  = 32 // logs at the same time
+	watchAfter = 10 // leases
 )
 
-// Set is the permits that are held. A timer ticks while there are any. It is safe for concurrent use.
+// A log is renewed three times within its lease, and a little earlier than that. After a renewal that has failed, and
+// where the store lacks a permit, it is renewed soon.
+func regularly(lease time.Duration) time.Duration { return lease/3 - soon(lease) }
+func soon(lease time.Duration) time.Duration      { return min(lease/12, time.Second) }
+
+// Set is the permits that are held. It is safe for concurrent use.
 type Set struct {
 	logs   Logs
 	freed  func(*store.Key)
 	ctx    context.Context //nolint:containedctx // of renewals; Close ends it
 	cancel context.CancelFunc
+	places chan struct{} // of renewals
 	work   sync.WaitGroup
 
 	mu     sync.Mutex
 	held   map[logKey]*log
-	timer  *time.Timer // nil while no permit is held
-	timers int         // started so far
 	closed bool
 }
 
@@ -71,11 +104,11 @@ type logKey struct {
 
 func logKeyOf(p *Permit) logKey { return logKey{p.Key.Namespace.Name(), p.Key.Identity, p.Limit.Log} }
 
-// log is the permits that are held in one log.
+// log is the permits that are held in one log, at least one.
 type log struct {
 	permits  map[*Permit]struct{}
 	lease    time.Duration
-	due      time.Time // when they are renewed next
+	timer    *time.Timer // of the next renewal
 	renewing bool
 	released []*Permit // while they are renewed
 }
@@ -83,7 +116,7 @@ type log struct {
 // New makes an empty set of permits in logs. Freed is called with the key of a permit that was given back later than
 // Release has returned, because a renewal had added it to its log again.
 func New(logs Logs, freed func(*store.Key)) *Set {
-	s := &Set{logs: logs, freed: freed, held: make(map[logKey]*log)}
+	s := &Set{logs: logs, freed: freed, held: make(map[logKey]*log), places: make(chan struct{}, renewedBy)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -95,6 +128,7 @@ func (s *Set) Hold(ctx context.Context, all []Permit) *Held {
 	if s.add(h) {
 		return h
 	}
+	s.remove(all)
 	for i := range all {
 		s.logs.Release(ctx, &all[i]) //nolint:errcheck // the lease ends the permit
 	}
@@ -107,61 +141,43 @@ func (s *Set) add(h *Held) bool {
 	for i := range h.Permits {
 		p := &h.Permits[i]
 		p.held, p.since = h, time.Now()
-		l := s.addOne(p)
-		if len(l.permits) <= p.Limit.Quota || p.Limit.Unlimited || s.closed {
-			continue
+		l := s.held[logKeyOf(p)]
+		if l == nil {
+			l = &log{permits: make(map[*Permit]struct{}), lease: p.Limit.Window}
+			s.held[logKeyOf(p)] = l
+			s.renewIn(l, regularly(l.lease))
 		}
-		l.due = time.Time{}
-		p.Taken = len(l.permits) - 1
-		for j := range i + 1 {
-			s.remove(&h.Permits[j])
+		l.permits[p], p.log = struct{}{}, l
+		lost := len(l.permits) > p.Limit.Quota && !p.Limit.Unlimited && !s.closed
+		if lost || p.Degraded {
+			s.renewIn(l, soon(l.lease))
 		}
-		return false
+		if lost {
+			p.Taken = len(l.permits) - 1
+			return false
+		}
 	}
 	return true
 }
 
-func (s *Set) addOne(p *Permit) *log {
-	key := logKeyOf(p)
-	l := s.held[key]
-	if l == nil {
-		l = &log{permits: make(map[*Permit]struct{}), lease: p.Limit.Window}
-		l.renewedAt(p.since)
-		s.held[key] = l
+// renewIn has a log renewed after some time. A timer is used once, because one that was made in a testing/synctest
+// bubble must not be used outside of it.
+func (s *Set) renewIn(l *log, in time.Duration) {
+	if l.timer != nil {
+		l.timer.Stop()
 	}
-	l.permits[p], p.log = struct{}{}, l
-	if p.Degraded {
-		l.due = time.Time{} // the store does not have it
-	}
-	if s.timer == nil || len(l.permits) == 1 { // its lease may be shorter than the others
-		s.start(l.lease)
-	}
-	return l
+	l.timer = time.AfterFunc(in, func() { s.renew(l) })
 }
 
-// renewedAt sets when the permits are renewed next, before the tick that would be too late.
-func (l *log) renewedAt(now time.Time) { l.due = now.Add(l.lease/renewals - tickOf(l.lease)) }
-
-func tickOf(lease time.Duration) time.Duration { return min(lease/ticks, longestTick) }
-
-// start has a tick come. A timer is used once, because one that was made in a testing/synctest bubble must not be used
-// outside of it.
-func (s *Set) start(lease time.Duration) {
-	if s.timer != nil {
-		s.timer.Stop()
+func (s *Set) remove(permits []Permit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range permits {
+		s.removeOne(&permits[i])
 	}
-	if s.closed {
-		return
-	}
-	for _, l := range s.held {
-		lease = min(lease, l.lease)
-	}
-	s.timers++
-	number := s.timers
-	s.timer = time.AfterFunc(tickOf(lease), func() { s.tick(number) })
 }
 
-func (s *Set) remove(p *Permit) {
+func (s *Set) removeOne(p *Permit) {
 	l := p.log
 	if l == nil {
 		return
@@ -171,13 +187,9 @@ func (s *Set) remove(p *Permit) {
 	if l.renewing && p.Renewed {
 		l.released = append(l.released, p)
 	}
-	if len(l.permits) > 0 {
-		return
-	}
-	delete(s.held, logKeyOf(p))
-	if len(s.held) == 0 && s.timer != nil {
-		s.timer.Stop()
-		s.timer = nil
+	if len(l.permits) == 0 {
+		delete(s.held, logKeyOf(p))
+		l.timer.Stop()
 	}
 }
 
@@ -186,64 +198,30 @@ func (s *Set) Hasten() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.held {
-		l.due = time.Time{}
+		s.renewIn(l, 0)
 	}
-	if s.timer != nil {
-		s.start(0)
-	}
-}
-
-// tick renews what is due. It does nothing if the timer was replaced meanwhile.
-func (s *Set) tick(timer int) {
-	s.mu.Lock()
-	var due []*log
-	if s.timers == timer && s.timer != nil {
-		s.drop()
-		for _, l := range s.held {
-			if !l.renewing && !time.Now().Before(l.due) {
-				l.renewing = true
-				due = append(due, l)
-			}
-		}
-	}
-	if s.timers == timer && s.timer != nil { // not all were dropped
-		s.start(longestTick * ticks)
-		s.work.Add(1)
-		defer s.work.Done()
-	}
-	s.mu.Unlock()
-	places := make(chan struct{}, renewedBy)
-	var all sync.WaitGroup
-	for _, l := range due {
-		places <- struct{}{}
-		all.Go(func() {
-			s.renew(l)
-			<-places
-		})
-	}
-	all.Wait()
 }
 
 // renew renews the permits of a log. Those that are released meanwhile are given back once more, since the renewal may
 // have added them to the log after that.
 func (s *Set) renew(l *log) {
-	var asked store.Renewal
-	s.mu.Lock()
-	for p := range l.permits {
-		asked.Key, asked.Limit = p.Key, p.Limit
-		asked.IDs = append(asked.IDs, p.ID)
-		p.Renewed = true
+	s.places <- struct{}{}
+	defer func() { <-s.places }()
+	r := s.begin(l)
+	if r == nil {
+		return
 	}
-	s.mu.Unlock()
-	if len(asked.IDs) == 0 {
-		return // the log is not held any more
-	}
-	err := s.logs.Renew(s.ctx, &asked)
+	defer s.work.Done()
+	err := s.logs.Renew(s.ctx, r)
 	s.mu.Lock()
 	released := l.released
 	l.renewing, l.released = false, nil
-	if l.due = (time.Time{}); !store.IsOutage(err) {
-		l.renewedAt(time.Now())
+	switch {
+	case len(l.permits) == 0: // another log of that name may be held
+	case store.IsOutage(err):
+		s.renewIn(l, soon(l.lease))
+	default:
+		s.renewIn(l, regularly(l.lease))
 	}
 	s.mu.Unlock()
 	for _, p := range released {
@@ -252,19 +230,35 @@ func (s *Set) renew(l *log) {
 	}
 }
 
-// drop removes the permits that nobody can release, and watches those that have been held for long.
-func (s *Set) drop() {
+// begin returns what is to be renewed of a log, or nil.
+func (s *Set) begin(l *log) *store.Renewal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(l)
+	if s.closed || l.renewing || len(l.permits) == 0 {
+		return nil
+	}
+	l.renewing = true
+	s.work.Add(1)
+	r := new(store.Renewal)
+	for p := range l.permits {
+		r.Key, r.Limit, r.IDs = p.Key, p.Limit, append(r.IDs, p.ID)
+		p.Renewed = true
+	}
+	return r
+}
+
+// drop removes the permits of a log that nobody can release, and watches those that have been held for long.
+func (s *Set) drop(l *log) {
 	policy, dropped := "", 0
-	for _, l := range s.held {
-		for p := range l.permits {
-			if p.held != nil && p.Age() >= watchAfter*l.lease {
-				p.held.watch()
-			}
-			if p.forgotten {
-				s.remove(p)
-				policy = p.Key.Namespace.Policy()
-				dropped++
-			}
+	for p := range l.permits {
+		if p.held != nil && p.Age() >= watchAfter*l.lease {
+			p.held.watch()
+		}
+		if p.forgotten {
+			s.removeOne(p)
+			policy = p.Key.Namespace.Policy()
+			dropped++
 		}
 	}
 	if dropped > 0 {
@@ -272,6 +266,24 @@ func (s *Set) drop() {
 			"sash: requests in flight were not released, so their permits end with their lease",
 			slog.String("policy", policy), slog.Int("permits", dropped),
 			slog.String("remedy", "defer Decision.Release after each Allow, AllowN, AllowAtMost and Wait"))
+	}
+}
+
+// watch has the permits forgotten when the garbage collector has found that nobody can release them. Until then the set
+// refers to them alone. Most permits are released long before, so they cost the garbage collector nothing.
+func (h *Held) watch() {
+	for i := range h.Permits {
+		h.Permits[i].held = nil
+	}
+	runtime.AddCleanup(h, h.set.forget, h.Permits)
+}
+
+// forget notes that nobody can release permits. It must not use a timer, which a testing/synctest bubble may have made.
+func (s *Set) forget(permits []Permit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range permits {
+		permits[i].forgotten = true
 	}
 }
 
@@ -289,9 +301,8 @@ func (s *Set) Len() (n int) {
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.closed = true
-	if s.timer != nil {
-		s.timer.Stop()
-		s.timer = nil
+	for _, l := range s.held {
+		l.timer.Stop()
 	}
 	s.mu.Unlock()
 	s.cancel()
