@@ -116,10 +116,8 @@ func (s *redisStore) giveBack(ctx context.Context, parts []*part, units int) err
 			if a.Granted = min(a.Granted, units); was == units {
 				continue
 			}
-			key := t.Key
-			key.Identity = key.Clone() // it may be in memory that the caller uses again
 			settlements = append(settlements, store.Settlement{
-				Key: key, Limit: t.Limit, ID: t.ID, Was: was, Cost: units, Age: time.Since(p.sent), Period: a.Period,
+				Key: t.Key.Clone(), Limit: t.Limit, ID: t.ID, Was: was, Cost: units, Age: time.Since(p.sent), Period: a.Period,
 			})
 		}
 	}

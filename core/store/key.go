@@ -37,6 +37,9 @@ func (k *Key) Validate() error {
 	return nil
 }
 
+// Clone returns a key that outlives the request it was read from, whose memory a server may use again.
+func (k *Key) Clone() Key { return Key{Namespace: k.Namespace, Identity: k.Identity.Clone()} }
+
 // Equal reports whether two keys have the same text.
 func (k *Key) Equal(other *Key) bool {
 	a, b := k.Namespace, other.Namespace
@@ -61,7 +64,7 @@ func (id *Identity) Label() string {
 	return strings.Clone(id.Text) // it may be in memory that a server uses again
 }
 
-// Clone returns an identity that outlives the request it was read from.
+// Clone returns an identity that outlives the request.
 func (id *Identity) Clone() Identity {
 	c := *id
 	c.Scope, c.Text = strings.Clone(id.Scope), strings.Clone(id.Text)

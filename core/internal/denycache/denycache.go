@@ -4,6 +4,7 @@ package denycache
 
 import (
 	"hash/maphash"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,16 +70,30 @@ func (e *denial) isOf(k *store.Key, l *store.Limit) bool {
 	return same && e.key.Equal(k)
 }
 
-// cost returns how many units must fit for t to be allowed, or 0 if its denial is not remembered: where each denial is
-// recorded, and of permits, of which nobody knows when they are given back.
-func cost(t *store.Take) int {
-	switch {
-	case t.Limit.Permits || t.Mode == store.ModeRecord || t.Mode == store.ModeChargeDenied:
-		return 0
-	case t.Mode == store.ModeAtMost:
+// units returns how many units must fit for t to be allowed.
+func units(t *store.Take) int {
+	if t.Mode == store.ModeAtMost {
 		return 1
 	}
 	return t.Cost
+}
+
+// isKept reports whether a denial of t is remembered while the store answers: not where each denial is recorded, and not
+// of permits, of which nobody knows when they are given back.
+func isKept(t *store.Take) bool {
+	return !t.Limit.Permits && t.Mode != store.ModeRecord && t.Mode != store.ModeChargeDenied
+}
+
+// known returns the denial of a take's log, or nil.
+func (d *Cache) known(t *store.Take) *denial {
+	sh, hash := d.find(&t.Key, t.Limit)
+	sh.mu.Lock()
+	e := sh.denials[hash]
+	sh.mu.Unlock()
+	if e == nil || !e.isOf(&t.Key, t.Limit) {
+		return nil
+	}
+	return e
 }
 
 // Lookup answers a request if one of its logs is known to deny it. The other answers are then not Known.
@@ -88,54 +103,34 @@ func (d *Cache) Lookup(takes []store.Take, answers []store.Answer) (found bool) 
 	}
 	for i := range takes {
 		t := &takes[i]
-		sh, hash := d.find(&t.Key, t.Limit)
-		sh.mu.Lock()
-		e := sh.denials[hash]
-		sh.mu.Unlock()
-		if e == nil || e.cost != cost(t) || !e.isOf(&t.Key, t.Limit) {
-			continue
-		}
-		if now := time.Since(d.start); now < e.until {
-			answers[i], found = e.at(now), true
+		if e := d.known(t); e != nil && e.cost == units(t) && isKept(t) {
+			if now := time.Since(d.start); now < e.until {
+				answers[i], found = e.at(now, e.answer.Retry), true
+			}
 		}
 	}
 	return found
 }
 
-// at returns the answer as it is at an instant. Waits count from the arrival of the answer. The store read its clock
-// before, so none ends too early.
-func (e *denial) at(now time.Duration) store.Answer {
-	a := e.answer
-	a.Retry -= now - e.received
-	a.Reset = max(a.Reset-(now-e.received), 0)
+// at returns the answer as it is at an instant, with a wait since the answer has arrived. The store read its clock
+// before, so no wait ends too early.
+func (e *denial) at(now, wait time.Duration) store.Answer {
+	a, passed := e.answer, now-e.received
+	a.Retry, a.Reset = wait-passed, max(a.Reset-passed, 0)
 	return a
 }
 
 // InOutage answers the takes of a request that are known to be denied while the store does not answer. Those of a
 // larger cost are told the wait of the least one that was denied.
 func (d *Cache) InOutage(takes []store.Take, answers []store.Answer) (found bool) {
-	if !d.outages || d.maxAge == 0 {
-		return false
-	}
-	now := time.Since(d.start)
 	for i := range takes {
 		t := &takes[i]
-		units := t.Cost
-		if t.Mode == store.ModeAtMost {
-			units = 1
-		}
-		if t.Mode == store.ModeRecord || t.Limit.NeverFits(units) {
+		if !d.outages || t.Mode == store.ModeRecord || t.Limit.NeverFits(units(t)) {
 			continue
 		}
-		sh, hash := d.find(&t.Key, t.Limit)
-		sh.mu.Lock()
-		e := sh.denials[hash]
-		sh.mu.Unlock()
-		if e == nil || !e.isOf(&t.Key, t.Limit) || now >= e.endsFor(units) {
-			continue
+		if e, now := d.known(t), time.Since(d.start); e != nil && now < e.endsFor(units(t)) {
+			answers[i], found = e.at(now, e.endsFor(units(t))-e.received), true
 		}
-		answers[i] = e.at(now)
-		answers[i].Retry, found = e.endsFor(units)-now, true
 	}
 	return found
 }
@@ -173,85 +168,72 @@ func (d *Cache) forgotten(takes []store.Take) (n uint64) {
 	return n
 }
 
-// Note remembers the denials of the store's answer, and forgets those of logs that have room.
+// Note remembers the denials of the store's answer, for outages also that a log was used up, and forgets the denials of
+// logs that have room.
 func (d *Cache) Note(takes []store.Take, answers []store.Answer, asked Asked) {
-	if d.maxAge == 0 {
-		return
-	}
 	for i := range takes {
-		t, a := &takes[i], &answers[i]
-		switch {
-		case !a.Known:
-		case a.Allowed: // it may have recorded units
-			d.delete(&t.Key, t.Limit)
-			d.noteUsedUp(takes, i, a, asked)
-		case cost(t) > 0:
-			// It is remembered until the oldest unit leaves the window, because then its numbers change.
-			d.add(takes, i, a, cost(t), min(d.maxAge, a.Retry, a.Reset), a.Retry, asked)
-		default:
-			d.delete(&t.Key, t.Limit)
-			if d.outages && t.Mode == store.ModeChargeDenied && !t.Limit.Permits {
-				d.add(takes, i, a, t.Cost, 0, a.Retry, asked)
-			}
+		t, a := &takes[i], answers[i]
+		if d.maxAge == 0 || !a.Known {
+			continue
 		}
+		cost, lasts := units(t), time.Duration(0)
+		switch {
+		case a.Allowed: // it may have recorded units
+			cost, a = 1, usedUp(t, &a)
+		case isKept(t): // until the oldest unit leaves the window, because then the numbers change
+			lasts = min(d.maxAge, a.Retry, a.Reset)
+		}
+		ends := a.Retry
+		if !d.outages || t.Limit.Permits {
+			ends = 0
+		}
+		if lasts <= 0 {
+			d.delete(&t.Key, t.Limit)
+		}
+		if lasts <= 0 && ends <= 0 {
+			continue
+		}
+		d.add(&denial{
+			key: t.Key.Clone(), limit: t.Limit, cost: cost, received: time.Since(d.start),
+			until: asked.at + lasts, ends: asked.at + ends, answer: a,
+		}, func() bool { return d.forgotten(takes) == asked.forgotten })
 	}
 }
 
-// noteUsedUp remembers a log that has no room for one more unit, for outages.
-func (d *Cache) noteUsedUp(takes []store.Take, i int, a *store.Answer, asked Asked) {
-	t := &takes[i]
-	units := t.Cost
-	switch {
-	case !d.outages || t.Limit.Permits || t.Limit.Unlimited || t.Mode == store.ModePeek:
-		return
-	case t.Mode == store.ModeAtMost:
-		units = a.Granted
+// usedUp returns how a log would answer a take of one unit after it has admitted t, or no answer if it has room.
+func usedUp(t *store.Take, a *store.Answer) store.Answer {
+	used := a.Used + t.Cost
+	if t.Mode == store.ModeAtMost {
+		used = a.Used + a.Granted
 	}
-	if used := a.Used + units; used >= t.Limit.Quota {
-		full := store.Answer{Known: true, Used: used, Reset: a.Reset, Retry: a.Reset}
-		d.add(takes, i, &full, 1, 0, a.Reset, asked)
+	if t.Mode == store.ModePeek || t.Limit.HasRoom(used, 1) {
+		return store.Answer{}
 	}
+	return store.Answer{Known: true, Used: used, Reset: a.Reset, Retry: a.Reset}
 }
 
-// add adds a denial of a cost, which is right for some time while the store answers, and until it ends in an outage.
-func (d *Cache) add(
-	takes []store.Take, i int, a *store.Answer, cost int, lasts, ends time.Duration, asked Asked,
-) {
-	if lasts <= 0 && (ends <= 0 || !d.outages) {
-		return
-	}
-	t, now := &takes[i], time.Since(d.start)
-	e := &denial{
-		key: store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()}, limit: t.Limit, cost: cost,
-		received: now, until: asked.at + lasts, ends: asked.at + ends, answer: *a,
-	}
-	sh, hash := d.find(&t.Key, t.Limit)
+// add adds a denial, if that is still right.
+func (d *Cache) add(e *denial, isRight func() bool) {
+	sh, hash := d.find(&e.key, e.limit)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if d.forgotten(takes) != asked.forgotten {
-		return
-	}
 	old := sh.denials[hash]
-	if old != nil && old.cost < e.cost && now < old.until && old.isOf(&t.Key, t.Limit) {
+	if !isRight() || old != nil && old.cost < e.cost && e.received < old.until && old.isOf(&e.key, e.limit) {
 		return
 	}
 	if old == nil && len(sh.denials) >= sh.room {
-		sh.makeRoom(d, now)
+		sh.makeRoom(d.most, e.received)
 	}
 	sh.denials[hash] = e
 }
 
 // makeRoom removes the denials that have ended, or all if too many have not.
-func (sh *shard) makeRoom(d *Cache, now time.Duration) {
-	for hash, e := range sh.denials {
-		if now >= e.until && (!d.outages || now >= e.ends) {
-			delete(sh.denials, hash)
-		}
-	}
-	if sh.denials == nil || len(sh.denials) >= d.most {
+func (sh *shard) makeRoom(most int, now time.Duration) {
+	maps.DeleteFunc(sh.denials, func(_ uint64, e *denial) bool { return now >= e.until && now >= e.ends })
+	if sh.denials == nil || len(sh.denials) >= most {
 		sh.denials = make(map[uint64]*denial)
 	}
-	sh.room = min(max(2*len(sh.denials), mostInAShard), d.most)
+	sh.room = min(max(2*len(sh.denials), mostInAShard), most)
 }
 
 func (d *Cache) delete(k *store.Key, l *store.Limit) {
@@ -264,9 +246,6 @@ func (d *Cache) delete(k *store.Key, l *store.Limit) {
 // Forget removes the denial of a log, because units may have been removed from the log. Answers that are on their way
 // are not remembered.
 func (d *Cache) Forget(k *store.Key, l *store.Limit) {
-	if d.maxAge == 0 {
-		return
-	}
 	sh, _ := d.find(k, l)
 	sh.forgotten.Add(1)
 	d.delete(k, l)
@@ -274,9 +253,6 @@ func (d *Cache) Forget(k *store.Key, l *store.Limit) {
 
 // ForgetForNow is Forget, but the denial stays for outages: it was right without what was then added and removed.
 func (d *Cache) ForgetForNow(k *store.Key, l *store.Limit) {
-	if d.maxAge == 0 {
-		return
-	}
 	sh, hash := d.find(k, l)
 	sh.forgotten.Add(1)
 	sh.mu.Lock()

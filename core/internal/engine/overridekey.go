@@ -165,7 +165,7 @@ func (r *Result) SetOverride(ctx context.Context, spec *keys.Spec, o *Override) 
 			policy = k.Rule.Policy
 		}
 		of := &OverrideKey{Policy: policy, key: k, bases: []*Set{r.Set}}
-		id := all[i].Key.Clone()
+		id := all[i].Key.Identity.Clone()
 		return r.engine.SetOverride(ctx, of, id, id.Label(), o)
 	}
 	name := "the limiter's key"

@@ -17,8 +17,7 @@ func (e *Engine) hold(ctx context.Context, r *Result) {
 	takes, _ := r.asked()
 	for i := range takes {
 		if t := &takes[i]; t.Limit.Permits {
-			key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()}
-			held = append(held, permits.Permit{Key: key, Limit: t.Limit, ID: t.ID, Degraded: r.isLocal()})
+			held = append(held, permits.Permit{Key: t.Key.Clone(), Limit: t.Limit, ID: t.ID, Degraded: r.isLocal()})
 		}
 	}
 	if held == nil {

@@ -68,7 +68,7 @@ func (e *Engine) reset(ctx context.Context, key *store.Key) error {
 }
 
 func (e *Engine) resetLogs(ctx context.Context, key *store.Key) error {
-	e.resetOf.replace(keyID{key.Namespace, key.Clone()}, e.resets.Add(1))
+	e.resetOf.replace(keyID{key.Namespace, key.Identity.Clone()}, e.resets.Add(1))
 	if limits := e.logsOf(key.Namespace); len(limits) > 0 {
 		return e.store.reset(ctx, key, limits)
 	}

@@ -289,7 +289,7 @@ func (r *Result) Keep() {
 		r.list = &own
 	}
 	for i, all := 0, r.all(); i < len(all); i++ {
-		all[i].Key.Identity = all[i].Key.Clone()
+		all[i].Key = all[i].Key.Clone()
 	}
 	if r.Shadow != nil {
 		shadow := *r.Shadow

@@ -69,8 +69,7 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 	defer c.mu.Unlock()
 	if !c.known {
 		c.known, c.cost, c.isLocal, c.resets = true, r.taken(limit), r.isLocal(), r.resets
-		key := store.Key{Namespace: t.Key.Namespace, Identity: t.Key.Clone()} // which is remembered
-		if c.as = (store.Settlement{Key: key, Limit: t.Limit, ID: t.ID}); !late {
+		if c.as = (store.Settlement{Key: t.Key.Clone(), Limit: t.Limit, ID: t.ID}); !late {
 			_, a := r.of(limit)
 			c.as.Period = a.Period
 		}

@@ -144,7 +144,7 @@ func (s *faultyStore) Take(ctx context.Context, takes []store.Take, answers []st
 	}
 	own := slices.Clone(takes)
 	for i := range own {
-		own[i].Key = cloneKey(&own[i].Key)
+		own[i].Key = own[i].Key.Clone()
 	}
 	return s.call(ctx, "take "+own[0].Key.Text, func(f fault) (recorded bool) {
 		switch {

@@ -87,7 +87,7 @@ func (g *Guard) fly(err error, takes []store.Take) (land func()) {
 	}
 	kept := slices.Clone(takes)
 	for i := range kept {
-		kept[i].Key = cloneKey(&kept[i].Key)
+		kept[i].Key = kept[i].Key.Clone()
 	}
 	g.depart(kept)
 	return func() {

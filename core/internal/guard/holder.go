@@ -131,7 +131,7 @@ func (ls *leases) wanted(takes []store.Take, idle func(*holder)) *holder {
 		}
 	}
 	h := &holder{leases: ls, takes: slices.Clone(takes), size: max(n, before), used: leastDemand, seen: mostProcesses}
-	for key, i := cloneKey(&takes[0].Key), 0; i < len(takes); i++ {
+	for key, i := takes[0].Key.Clone(), 0; i < len(takes); i++ {
 		h.takes[i].Key = key
 	}
 	h.mu.Lock() // as its timer may end at once

@@ -113,7 +113,7 @@ func (rec *record) lockToAdd(k *store.Key, l *store.Limit) (*shard, *backlog) {
 	case sh.logs == nil:
 		sh.logs = make(map[logKey]*backlog)
 	}
-	b = &backlog{shard: sh, key: cloneKey(k), limit: l, since: nothing}
+	b = &backlog{shard: sh, key: k.Clone(), limit: l, since: nothing}
 	sh.logs[logKeyOf(&b.key, l)] = b
 	return sh, b
 }
@@ -322,6 +322,3 @@ func (rec *record) from(b *backlog, since time.Duration) (entries []store.Entry)
 	}
 	return entries
 }
-
-// cloneKey returns a copy of a key for keeping, as the memory of a request may be reused.
-func cloneKey(k *store.Key) store.Key { return store.Key{Namespace: k.Namespace, Identity: k.Clone()} }

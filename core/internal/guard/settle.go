@@ -40,7 +40,7 @@ func (g *Guard) noteError(err error, k *store.Key, l *store.Limit) error {
 	last := *failed
 	last.Err = fmt.Errorf("not asked, after an earlier error: %w", failed.Err)
 	g.lastError.Store(&last)
-	g.lastFailed.Store(&store.Take{Key: cloneKey(k), Limit: l, Cost: 1, ID: newID(), Mode: store.ModePeek})
+	g.lastFailed.Store(&store.Take{Key: k.Clone(), Limit: l, Cost: 1, ID: newID(), Mode: store.ModePeek})
 	g.log.failed(failed, k, g.breaker.failing.Load)
 	return err
 }
