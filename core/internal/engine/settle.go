@@ -28,7 +28,8 @@ func (r *Result) Settle(ctx context.Context, costOf func(*Limit) (cost int, ok b
 		return nil
 	}
 	if r.use.IsLeased() {
-		return r.settleLeased(ctx, costOf)
+		r.settleLeased(ctx, costOf)
+		return nil
 	}
 	var errs []error
 	for limit := range r.Set.Limits {
@@ -43,16 +44,15 @@ func (r *Result) Settle(ctx context.Context, costOf func(*Limit) (cost int, ok b
 }
 
 // settleLeased changes the cost of a unit that was spent of a lease. All limits count the same.
-func (r *Result) settleLeased(ctx context.Context, costOf func(*Limit) (cost int, ok bool)) error {
+func (r *Result) settleLeased(ctx context.Context, costOf func(*Limit) (cost int, ok bool)) {
 	cost, ok := costOf(&r.Set.Limits[0])
 	if !ok {
-		return nil
+		return
 	}
-	err := r.engine.store.settleLeased(ctx, r.use, r.all()[0].ID, cost)
+	r.engine.store.settleLeased(ctx, r.use, r.all()[0].ID, cost)
 	for i := range r.all() {
 		r.engine.wake(&r.all()[i])
 	}
-	return err
 }
 
 // settle changes the cost of the take of a limit. One settlement of it is under way at a time.

@@ -19,7 +19,9 @@ type lineID struct {
 	log       string // of what refuses without a log, "refused"
 }
 
-func lineOf(k *store.Key, l *store.Limit) lineID { return lineID{k.Namespace, k.Identity.Clone(), l.Log} }
+func lineOf(k *store.Key, l *store.Limit) lineID {
+	return lineID{k.Namespace, k.Identity.Clone(), l.Log}
+}
 
 // wake wakes the first request that waits for the log of a take, to which something was given back.
 func (e *Engine) wake(t *store.Take) {

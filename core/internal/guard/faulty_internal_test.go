@@ -224,7 +224,6 @@ func (s *sharedLogs) merged(m *store.MergeRequest, late time.Duration) *store.Me
 		e := &m.Entries[i]
 		e.Age += late
 		if cost, ok := s.holds(&m.Key, m.Limit, e.ID); ok && cost != e.Cost && cost != e.Sent {
-			println("DUP", e.ID, cost, e.Cost, e.Sent)
 			e.ID ^= 1 << 63
 		}
 	}

@@ -70,14 +70,6 @@ func (f *flights) owe(key flightKey, o owed) bool {
 	return true
 }
 
-// isOwed reports whether something is owed of a take of which a call is under way.
-func (f *flights) isOwed(key flightKey) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	one := f.calls[key]
-	return one != nil && one.owed != nil
-}
-
 // fly notes that a call about takes is under way, if err is that of a caller that has left it. The caller calls land
 // when it has noted what it owes.
 func (g *Guard) fly(err error, takes []store.Take) (land func()) {

@@ -574,9 +574,7 @@ func TestChangesDuringAReplay(t *testing.T) {
 		}
 		wait("settle k")
 		wait("merge k")
-		err := w.guard.add(t.Context(), &store.Settlement{
-			Key: l.key, Limit: l.limit, ID: newID(), Cost: 7, Age: 30 * time.Second,
-		})
+		err := w.guard.Add(t.Context(), &store.Take{Key: l.key, Limit: l.limit, ID: newID(), Cost: 7}, 30*time.Second)
 		if err != nil { // while both are merged
 			t.Error(err)
 		}

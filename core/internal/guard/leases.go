@@ -11,10 +11,7 @@ import (
 )
 
 // Use is one unit that was spent of a lease. The zero Use is none.
-type Use struct {
-	of *held
-	at time.Duration // by the monotonic clock
-}
+type Use struct{ of *held }
 
 // IsLeased reports whether there is a use. If so, [Guard.SettleLeased] settles it in all its logs, and otherwise
 // [Guard.Settle] in each.
@@ -125,7 +122,7 @@ func (l *held) answer(answers []store.Answer, number int, now time.Duration) Use
 			Known: true, Allowed: true, Used: a.Used + number - 1, Reset: max(a.Reset-(now-l.answered), 1),
 		}
 	}
-	return Use{l, now}
+	return Use{l}
 }
 
 // book decides a request by takes that ask for its own unit and for those of others.
@@ -250,7 +247,9 @@ func (g *Guard) settleSum(ctx context.Context, l *held) {
 	was, sum, due := l.Settlement()
 	l.mu.Unlock()
 	for i := 0; due && i < len(l.takes); i++ {
-		s := l.settlement(i, l.id, was, sum, l.sent)
+		s := &store.Settlement{
+			Key: l.takes[i].Key, Limit: l.takes[i].Limit, ID: l.id, Was: was, Cost: sum, Age: l.instant().Mono - l.sent,
+		}
 		if g.config.Failure == Local {
 			g.record.Settle(s) // if an outage has ended it
 		}
@@ -258,13 +257,6 @@ func (g *Guard) settleSum(ctx context.Context, l *held) {
 			g.keepLease(s)
 		}
 		g.denials.Forget(&s.Key, s.Limit)
-	}
-}
-
-// settlement is that of a take, in one of the logs, that was sent at an instant.
-func (l *held) settlement(i int, id uint64, was, cost int, sent time.Duration) *store.Settlement {
-	return &store.Settlement{
-		Key: l.takes[i].Key, Limit: l.takes[i].Limit, ID: id, Was: was, Cost: cost, Age: l.instant().Mono - sent,
 	}
 }
 
@@ -279,31 +271,16 @@ func (g *Guard) keepLease(s *store.Settlement) {
 	}
 }
 
-// SettleLeased changes the cost of a use of a lease in all its logs. The ID is that of its takes. A use that was undone
-// stays undone.
-func (g *Guard) SettleLeased(ctx context.Context, u Use, id uint64, cost int) error {
+// SettleLeased changes the cost of a use of a lease in all its logs. The ID is that of its takes. If the store does not
+// answer, a replay tells it.
+func (g *Guard) SettleLeased(ctx context.Context, u Use, id uint64, cost int) {
 	l := u.of
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
 	l.mu.Lock()
-	now, own := l.Cost(id)
+	due := l.Change(id, cost)
 	l.mu.Unlock()
-	if now == 0 || now == cost {
-		return nil
-	}
-	var errs []error
-	for i := 0; own+cost > 0 && i < len(l.takes); i++ {
-		errs = append(errs, g.add(ctx, l.settlement(i, id, own, cost, u.at)))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	l.Change(id, cost)
-	open := l.IsOpen()
-	l.mu.Unlock()
-	if !open {
+	if due {
 		g.settleSum(ctx, l)
 	}
-	return nil
 }

@@ -72,8 +72,6 @@ func (f *fleet) ask(process, cost int) bool {
 	if err != nil && from != event.Local {
 		f.t.Error(err)
 	}
-	if err != nil {
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.from[from]++; !isAdmitted(takes, answers) {
@@ -90,9 +88,7 @@ func (f *fleet) settle(q *leased, cost int) {
 	was := q.cost
 	f.mu.Unlock()
 	if q.use.IsLeased() {
-		if err := g.SettleLeased(f.t.Context(), q.use, q.takes[0].ID, cost); err != nil {
-			return
-		}
+		g.SettleLeased(f.t.Context(), q.use, q.takes[0].ID, cost)
 	} else {
 		for i := range q.takes {
 			s := store.Settlement{

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/sashlimit/sash/core/store"
 )
@@ -73,29 +72,17 @@ func textOf(err *store.StoreError, k *store.Key) string {
 	return unlessNames(err.Err.Error(), k, types)
 }
 
-// unlessNames returns a text, or another one if that contains the identity of the key.
+// unlessNames returns a text, or another one if that contains the identity of the key. It is compared by words: a user 7
+// is not in port 6379.
 func unlessNames(text string, k *store.Key, instead string) string {
-	if k.Addr.IsValid() && strings.Contains(text, k.Addr.String()) || k.Text != "" && hasWords(text, k.Text) {
+	if strings.Contains(words(text), words(k.Identity.Label())) {
 		return instead
 	}
 	return text
 }
 
-// hasWords reports whether a text contains words, and not only as a part of longer ones: a user 7 is not in port 6379.
-func hasWords(text, words string) bool {
-	isPart := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
-	first, _ := utf8.DecodeRuneInString(words)
-	last, _ := utf8.DecodeLastRuneInString(words)
-	for at := 0; ; at++ {
-		i := strings.Index(text[at:], words)
-		if i < 0 {
-			return false
-		}
-		at += i
-		before, _ := utf8.DecodeLastRuneInString(text[:at])
-		after, _ := utf8.DecodeRuneInString(text[at+len(words):])
-		if !(isPart(before) && isPart(first)) && !(isPart(last) && isPart(after)) {
-			return true
-		}
-	}
+// words returns the words of a text, each between two spaces.
+func words(text string) string {
+	between := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	return " " + strings.Join(strings.FieldsFunc(text, between), " ") + " "
 }

@@ -236,7 +236,7 @@ func (rec *record) settle(s *store.Settlement, degraded bool) (later bool) {
 	}
 	_, isOwed := b.owed[s.ID]
 	theirs := !degraded || o.at+ageSlack < b.since // the store has it
-	ours := !rec.mayHave(s.Age)
+	ours := !rec.mayHave(s.Age) && b.run == nil
 	if !isOwed && !theirs && ours {
 		rec.changed(b, 0)
 	}

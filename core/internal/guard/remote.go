@@ -28,11 +28,6 @@ type remote struct {
 	observer func(context.Context, event.StoreCall) // or nil
 }
 
-// pinger is a store that can tell whether its server answers.
-type pinger interface {
-	Ping(ctx context.Context) error
-}
-
 func newRemote(c *Config) (r remote) {
 	r.Store, r.policy, r.observer = c.Store, c.Policy, c.StoreCalls
 	r.settler, _ = r.Store.(store.Settler)

@@ -39,10 +39,11 @@ var errNoAnswer = &store.StoreError{
 	Advice: "find out why the store is slow",
 }
 
-// run is a replay. It is long if it has more than a page.
+// run is a replay.
 type run struct {
-	done, long chan struct{} // closed when it is
-	err        error         // once it is done
+	isLong bool          // it has more than a page, so no request waits for it
+	done   chan struct{} // closed when it is
+	err    error         // once it is done
 }
 
 // hasCaughtUp reports whether all logs were replayed since a call was last not answered. What is decided here
@@ -57,6 +58,9 @@ func (g *Guard) replayFirst(ctx context.Context, takes []store.Take) (waited boo
 		for b := g.record.behind(&takes[i].Key, takes[i].Limit); b != nil; {
 			waited = true
 			r, err := g.startReplay(b)
+			if err == nil && r.isLong {
+				err = errReplaying
+			}
 			if err != nil {
 				return waited, err
 			}
@@ -65,8 +69,6 @@ func (g *Guard) replayFirst(ctx context.Context, takes []store.Take) (waited boo
 				if r.err != nil {
 					return waited, r.err
 				}
-			case <-r.long:
-				return waited, errReplaying
 			case <-ctx.Done():
 				if g.breaker.failing.Load() {
 					return waited, g.lastError.Load() // which tells why there is no answer
@@ -89,10 +91,10 @@ func (g *Guard) startReplay(b *backlog) (*run, error) {
 	case g.record.now() < b.retry:
 		return nil, b.err
 	}
-	r := &run{done: make(chan struct{}), long: make(chan struct{})}
+	r := &run{isLong: b.takes > pageSize || len(b.owed) > fewOwed, done: make(chan struct{})}
 	b.run = r
 	go func() {
-		r.err = g.replay(b, r)
+		r.err = g.replay(b)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		close(r.done)
@@ -104,27 +106,20 @@ func (g *Guard) startReplay(b *backlog) (*run, error) {
 	return r, nil
 }
 
-// replay replays what is in a backlog when it begins.
-func (g *Guard) replay(b *backlog, r *run) error {
+// replay replays what is in a backlog when it begins. What is settled meanwhile is owed, and done by the next one.
+func (g *Guard) replay(b *backlog) error {
 	rec := g.record
 	b.mu.Lock()
 	changes, since, now := b.changes, b.since, rec.now()
 	due := rec.due(b, now)
 	b.mu.Unlock()
 	rec.sent.Store(int64(now)) // before the entries are read
-	long := sync.OnceFunc(func() { close(r.long) })
-	if len(due) > fewOwed {
-		long()
-	}
 	// What is settled first is then found by a merge, which looks for an entry of the same cost.
 	err := parallel(due, new(atomic.Int64), 1, func(s *store.Settlement) error { return g.settleOwed(b, s) })
 	if err != nil {
 		return err
 	}
 	entries, read := rec.from(b, since), rec.now()
-	if len(entries) > pageSize {
-		long()
-	}
 	for page := range slices.Chunk(entries, pageSize) {
 		if again, err := g.mergePage(b, page, read); again || err != nil {
 			return err
@@ -153,62 +148,42 @@ func (rec *record) due(b *backlog, now time.Duration) (all []store.Settlement) {
 	return all
 }
 
-// settleOwed settles a take. While the call is under way the settlement is not owed, and it is again if that fails,
-// unless there is a later one.
-func (g *Guard) settleOwed(b *backlog, s *store.Settlement) (err error) {
-	about := []store.Take{{Key: b.key, Limit: b.limit, ID: s.ID}}
-	flight := flightOf(s.ID, &b.key, b.limit)
-	g.depart(about)
-	defer g.landed(about, true)
+// settleOwed settles a take, which is then not owed any more unless it was settled again meanwhile.
+func (g *Guard) settleOwed(b *backlog, s *store.Settlement) error {
+	err := g.aside(b, event.Settle, func(ctx context.Context) error { return g.store.settler.Settle(ctx, *s) })
+	if err != nil {
+		return err
+	}
+	g.freed(&b.key)
 	b.mu.Lock()
-	o, ok := b.owed[s.ID]
-	if ok {
+	defer b.mu.Unlock()
+	if o, ok := b.owed[s.ID]; ok && o.cost == s.Cost {
 		g.record.forgive(b, s.ID)
 	}
-	b.mu.Unlock()
-	if !ok { // it was reset
-		return nil
-	}
-	s.Cost = o.cost
-	err = g.aside(b, about, event.Settle, func(ctx context.Context) error { return g.store.settler.Settle(ctx, *s) })
-	if err != nil && !g.record.flights.isOwed(flight) {
-		g.record.flights.owe(flight, o)
-	} else if err == nil {
-		g.freed(&b.key)
-	}
-	return err
+	return nil
 }
 
 // mergePage adds entries, which were read at an instant, to the store's log. If one of them was settled since then, it
 // adds nothing, and is to be done again after that.
 func (g *Guard) mergePage(b *backlog, page []store.Entry, read time.Duration) (again bool, err error) {
-	rec, now := g.record, g.record.now()
-	about := make([]store.Take, len(page))
-	for i := range page {
-		page[i].Age += now - read
-		about[i] = store.Take{Key: b.key, Limit: b.limit, ID: page[i].ID}
-	}
-	g.depart(about)
-	defer g.landed(about, true)
+	now := g.record.now()
 	b.mu.Lock()
 	since := b.since
-	for _, e := range page {
-		if _, ok := b.owed[e.ID]; ok {
-			again = true
-		} else if rec.flights.isOwed(flightOf(e.ID, &b.key, b.limit)) {
-			err = errReplaying
-		}
+	for i := range page {
+		page[i].Age += now - read
+		_, isOwed := b.owed[page[i].ID]
+		again = again || isOwed
 	}
 	b.mu.Unlock()
-	if again || err != nil {
-		return again, err
+	if again {
+		return true, nil
 	}
 	m := store.MergeRequest{Key: b.key, Limit: b.limit, Entries: page}
-	err = g.aside(b, about, event.Merge, func(ctx context.Context) error { return g.store.merger.Merge(ctx, m) })
+	err = g.aside(b, event.Merge, func(ctx context.Context) error { return g.store.merger.Merge(ctx, m) })
 	if err != nil {
 		return false, err
 	}
-	rec.replayed.Add(uint64(len(page)))
+	g.record.replayed.Add(uint64(len(page)))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.since == since { // otherwise there is something older now
@@ -217,11 +192,9 @@ func (g *Guard) mergePage(b *backlog, page []store.Entry, read time.Duration) (a
 	return false, nil
 }
 
-// aside makes a call of a replay about takes. A failure does not count for the breaker, as it is mostly about the node of
-// a cluster that is away.
-func (g *Guard) aside(
-	b *backlog, about []store.Take, op event.Operation, f func(context.Context) error,
-) error {
+// aside makes a call of a replay, and waits for its end even if the store leaves it, since another replay of the log
+// could overtake it. A failure does not count for the breaker, as it is mostly about the node of a cluster that is away.
+func (g *Guard) aside(b *backlog, op event.Operation, f func(context.Context) error) error {
 	defer g.denials.ForgetForNow(&b.key, b.limit)
 	if g.isOpen() {
 		return g.lastError.Load()
@@ -231,7 +204,12 @@ func (g *Guard) aside(
 	defer cancel()
 	begun := g.breaker.now()
 	err := g.store.call(ctx, op, f)
-	defer g.fly(err, about)()
+	var left *store.LeftError
+	if errors.As(err, &left) {
+		ended := make(chan struct{})
+		left.Call.Then(func(bool, error) { close(ended) })
+		<-ended
+	}
 	if !store.IsOutage(err) {
 		g.report(begun, err)
 	}

@@ -91,25 +91,16 @@ func (g *Guard) GiveBack(ctx context.Context, s store.Settlement, degraded bool)
 // Add records a take in a log that its request has not asked, as if that had been done age ago, or changes its cost.
 // During an outage it is recorded here.
 func (g *Guard) Add(ctx context.Context, t *store.Take, age time.Duration) error {
-	return g.add(ctx, &store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost, Cost: t.Cost, Age: age})
-}
-
-// add changes the cost of a take that was 0 at first. If s.Was is 0, the store does not have it.
-func (g *Guard) add(ctx context.Context, s *store.Settlement) error {
-	defer g.denials.Forget(&s.Key, s.Limit)
+	defer g.denials.Forget(&t.Key, t.Limit)
 	if g.store.merger == nil {
 		return g.store.lacks("Merge", "add units later", "store.Merger")
 	}
-	m := store.MergeRequest{Key: s.Key, Limit: s.Limit, Entries: []store.Entry{{ID: s.ID, Cost: s.Cost, Age: s.Age}}}
-	var err error
-	if g.record.Settle(s); s.Was > 0 {
-		err = g.settle(ctx, s, true)
-	}
-	if s.Cost == 0 {
-		return err
-	}
-	if err == nil && g.record.behind(&s.Key, s.Limit) == nil {
-		err = g.call(ctx, &s.Key, s.Limit, event.Merge, func(ctx context.Context) error {
+	s := store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost, Cost: t.Cost, Age: age}
+	m := store.MergeRequest{Key: t.Key, Limit: t.Limit, Entries: []store.Entry{{ID: t.ID, Cost: t.Cost, Age: age}}}
+	g.record.Settle(&s)
+	err := g.settle(ctx, &s, true)
+	if err == nil && g.record.behind(&t.Key, t.Limit) == nil {
+		err = g.call(ctx, &t.Key, t.Limit, event.Merge, func(ctx context.Context) error {
 			return g.store.merger.Merge(ctx, m)
 		})
 		if !store.IsOutage(err) {
@@ -120,10 +111,8 @@ func (g *Guard) add(ctx context.Context, s *store.Settlement) error {
 		return err
 	}
 	g.record.Merge(&m)
-	if s.Was > 0 {
-		g.record.owe(s, false)
-	}
-	g.record.decided(&s.Key, s.Limit, s.Cost, g.record.now()-s.Age)
+	g.record.owe(&s, false)
+	g.record.decided(&t.Key, t.Limit, t.Cost, g.record.now()-age)
 	return nil
 }
 

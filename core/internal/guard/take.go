@@ -103,7 +103,8 @@ func (g *Guard) ask(ctx context.Context, takes []store.Take, answers []store.Ans
 	return asked, g.noteError(err, &takes[0].Key, takes[0].Limit)
 }
 
-// decideHere decides a request in this process. If the store may have got it, what it has not to count is removed later.
+// decideHere decides a request in this process, unless the store has denied it before, for as long as that has said. If
+// the store may have got it, what it has not to count is removed later.
 func (g *Guard) decideHere(takes []store.Take, answers []store.Answer, asked bool) {
 	mode := takes[0].Mode
 	if asked && mode == store.ModeAtMost { // it may have granted another number
@@ -116,40 +117,26 @@ func (g *Guard) decideHere(takes []store.Take, answers []store.Answer, asked boo
 		g.denials.InOutage(takes, answers)
 		return
 	}
-	if g.denials.InOutage(takes, answers) {
-		g.deniedBefore(takes, answers, asked)
-		return
+	at, deniedBefore := g.record.now(), g.denials.InOutage(takes, answers)
+	if !deniedBefore {
+		g.record.Take(takes, answers)
 	}
-	at := g.record.now()
-	g.record.Take(takes, answers)
 	admitted := isAdmitted(takes, answers)
 	for i := range takes {
 		t, a := &takes[i], &answers[i]
-		counted := admitted || mode == store.ModeChargeDenied && !a.Allowed && !t.Limit.NeverFits(t.Cost)
+		counted := admitted || mode == store.ModeChargeDenied && a.Known && !a.Allowed && !t.Limit.NeverFits(t.Cost)
 		switch {
 		case counted && isMerged(t.Limit):
 			units := t.Cost
 			if mode == store.ModeAtMost {
 				units = a.Granted
 			}
+			if deniedBefore {
+				g.record.Take(takes[i:i+1], make([]store.Answer, 1))
+			}
 			g.record.decided(&t.Key, t.Limit, units, at)
 			g.denials.ForgetForNow(&t.Key, t.Limit)
 		case !counted && asked:
-			g.disown(takes[i : i+1])
-		}
-	}
-}
-
-// deniedBefore denies a request that the store has denied before, for as long as it has said. The answers have that.
-func (g *Guard) deniedBefore(takes []store.Take, answers []store.Answer, asked bool) {
-	at := g.record.now()
-	for i := range takes {
-		t := &takes[i]
-		switch {
-		case t.Mode == store.ModeChargeDenied && answers[i].Known && isMerged(t.Limit):
-			g.record.Take(takes[i:i+1], make([]store.Answer, 1))
-			g.record.decided(&t.Key, t.Limit, t.Cost, at)
-		case asked:
 			g.disown(takes[i : i+1])
 		}
 	}

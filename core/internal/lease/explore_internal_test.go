@@ -42,10 +42,10 @@ func (w *world) hash() uint64 {
 		is(c.admitted, c.answered, c.givenUp)
 	}
 	for _, p := range w.processes {
-		add(len(p.leases), p.use, p.of, p.more, p.deniedAt)
+		add(len(p.leases), p.use, p.of, p.deniedAt)
 		is(p.dead, p.booking)
 		for _, l := range p.leases {
-			add(l.id, l.sent, l.Units, int(l.end.Mono), l.left, l.stored, l.moved)
+			add(l.id, l.sent, l.Units, int(l.end.Mono), l.left, l.stored, l.more)
 			is(l.open, l.sending, l.due)
 			for _, id := range slices.Sorted(maps.Keys(l.changed)) {
 				add(int(id), l.changed[id])

@@ -13,7 +13,8 @@
 // in a window of W + d. So together they fit the quota, and there are never more uses than units of entries.
 //
 // Settling is right because the lease is closed before its sum is read: no use comes later. Settlements of a lease have
-// the sum, and not the difference, so that they may be executed twice. Each is sent when the one before has ended.
+// the sum, and not the difference, so that they may be executed twice. Each is sent when the one before has ended. A use
+// whose cost rises ends the lease, so that the store is told at once.
 package lease
 
 import "time"
@@ -36,10 +37,10 @@ type Lease struct {
 
 	end     Instant
 	left    int
-	open    bool // units may be spent
-	stored  int  // units of the store's entry, as far as is known
-	changed map[uint64]int
-	moved   int
+	open    bool           // units may be spent
+	stored  int            // units of the store's entry, as far as is known
+	changed map[uint64]int // what uses cost that were changed
+	more    int            // units that these cost above 1 each
 }
 
 // New returns a lease.
@@ -63,44 +64,38 @@ func (l *Lease) Spend(clock func() Instant) bool {
 // Close ends the lease.
 func (l *Lease) Close() { l.open = false }
 
-// IsOpen reports whether the lease was not closed. It may have ended nevertheless.
-func (l *Lease) IsOpen() bool { return l.open }
-
 // Ends reports whether the lease has ended at an instant.
 func (l *Lease) Ends(now Instant) bool { return now.Reaches(l.end) }
 
 // Left returns how many units were not spent.
 func (l *Lease) Left() int { return l.left }
 
-// Cost returns what a use costs, and the units of it that have an entry of their own.
-func (l *Lease) Cost(id uint64) (units, own int) {
-	units, changed := l.changed[id]
+// Change changes the cost of a use. It reports whether the lease is to be settled for that. A unit that is given back may
+// be spent again, while the lease is open. A use that was given back stays so.
+func (l *Lease) Change(id uint64, units int) (due bool) {
+	was, changed := l.changed[id]
 	if !changed {
-		return 1, 0
+		was = 1
 	}
-	return units, units
-}
-
-// Change changes the cost of a use. A unit that is given back may be spent again, while the lease is open. A use of any
-// other cost has an entry of its own, and its unit of the lease is not spent any more.
-func (l *Lease) Change(id uint64, units int) {
-	if _, changed := l.changed[id]; !changed {
-		if l.changed == nil {
-			l.changed = make(map[uint64]int)
-		}
-		if units == 0 {
-			l.left++
-		} else {
-			l.moved++
-		}
+	if was == 0 || was == units {
+		return false
+	}
+	if l.changed == nil {
+		l.changed = make(map[uint64]int)
 	}
 	l.changed[id] = units
+	if units == 0 {
+		l.left++
+		units = 1
+	}
+	l.more += units - was
+	return !l.open || l.more > 0
 }
 
 // Settlement closes the lease, and returns the units that the store was told before, and those that it is to be told. If
 // they are the same, nothing is due.
 func (l *Lease) Settlement() (was, sum int, due bool) {
 	l.open = false
-	was, l.stored = l.stored, l.Units-l.left-l.moved
+	was, l.stored = l.stored, l.Units-l.left+l.more
 	return was, l.stored, was != l.stored
 }

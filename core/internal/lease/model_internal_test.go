@@ -74,7 +74,6 @@ type process struct {
 	booking  bool   // the takes of a lease are on their way
 	use      int    // the latest use, which can be changed, or 0
 	of       int    // the entry of its lease, or its own
-	more     int    // units that the store will be told at the end of the lease: see moreAtEnd
 	deniedAt int    // when the denial was asked that is remembered, or -1
 }
 
@@ -217,10 +216,6 @@ func (w *world) settlement(p int, l *held) (c command, due bool) {
 	if l.stored = sum; !due && !l.due {
 		return c, false
 	}
-	if l == w.processes[p].lease() {
-		sum += w.processes[p].more
-		w.processes[p].more = 0
-	}
 	if w.relative {
 		sum = was - sum
 	}
@@ -321,7 +316,7 @@ func (w *world) excused(e *entry) bool {
 	}
 	for p := range w.processes {
 		if l := w.processes[p].leaseOf(e.id); l != nil {
-			return w.processes[p].dead || l.open || l.sending || l.due || l.stored != l.Units-l.left-l.moved
+			return w.processes[p].dead || l.open || l.sending || l.due || l.stored != l.Units-l.left+l.more
 		}
 	}
 	return false
@@ -405,15 +400,13 @@ func (w *world) change(p, units int) {
 		return
 	}
 	l.Change(uint64(use.id), units)
-	if use.units = units; units == 0 {
+	if use.units = units; units == 0 || w.moreAtEnd {
 		return
 	}
-	// The entry of the use itself.
-	use.entry, use.raised = -use.id, w.now
-	if w.moreAtEnd {
-		own.more += units
-	} else {
-		w.entries = append(w.entries, entry{id: -use.id, at: w.server() - (w.now - use.at), units: units})
+	use.raised = w.now
+	if c, due := w.settlement(p, l); due {
+		w.execute(&c)
+		w.answer(&c) //nolint:errcheck // it uses nothing
 	}
 }
 
@@ -533,7 +526,7 @@ func (w *world) operate(p int, op rune, found func(*world, error)) {
 			return nil
 		})
 	case 'u', 'm':
-		if own.use == 0 || op == 'm' && (own.leaseOf(own.of) == nil || len(w.uses) > 3) {
+		if own.use == 0 || op == 'm' && (own.leaseOf(own.of) == nil || own.leaseOf(own.of).sending || len(w.uses) > 3) {
 			return
 		}
 		do(func(v *world) error {
