@@ -179,7 +179,9 @@ func (g *Guard) close() error {
 	g.Permits.Close()
 	ctx, cancel := context.WithTimeout(g.background, closeTimeout)
 	defer cancel()
-	g.endLeases(ctx, g.leases.all())
+	for _, h := range g.leases.all() {
+		g.endLeases(ctx, h)
+	}
 	var err error
 	for n := 0; n < closeAttempts && g.record.takes.Load() > 0 && ctx.Err() == nil; n++ {
 		err = g.replayAll(ctx)

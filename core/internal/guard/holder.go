@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -11,8 +12,9 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// A list of takes with few requests has no lease. With leastDemand requests in the time of a lease, on average of late,
-// it gets a holder, which it keeps while leastUsed units of its leases are used on average.
+// A key with few requests has no lease. With leastDemand requests in the time of a lease, on average of late,
+// its list of takes gets a holder, which it keeps while leastUsed units of its leases are used on average. Requests of
+// the key that have another list are not leased.
 const (
 	leastDemand   = 6  // requests in the time of a lease, which costs the store more than a take
 	sureDemand    = 48 // requests in that time after which the time before does not matter
@@ -33,7 +35,7 @@ type leases struct {
 	count  atomic.Int64            // of holders
 	shards [256]struct {
 		mu      sync.RWMutex
-		holders map[uint64][]*holder // by the hash of the key
+		holders map[uint64]*holder // by the hash of the key, which is of one list
 	}
 }
 
@@ -79,18 +81,8 @@ func (h *holder) isOf(takes []store.Take) bool {
 	})
 }
 
-// find returns the holder of a list, or nil.
-func (ls *leases) find(takes []store.Take) *holder {
-	for _, h := range ls.of(&takes[0].Key) {
-		if h.isOf(takes) {
-			return h
-		}
-	}
-	return nil
-}
-
-// of returns the holders of a key, and seldom of others with its hash. They may be gone.
-func (ls *leases) of(key *store.Key) []*holder {
+// find returns the holder of a key, or nil. It may be of another list.
+func (ls *leases) find(key *store.Key) *holder {
 	if ls == nil || ls.count.Load() == 0 {
 		return nil
 	}
@@ -106,15 +98,13 @@ func (ls *leases) all() (all []*holder) {
 	for i := 0; ls != nil && i < len(ls.shards); i++ {
 		sh := &ls.shards[i]
 		sh.mu.RLock()
-		for _, some := range sh.holders {
-			all = append(all, some...)
-		}
+		all = slices.AppendSeq(all, maps.Values(sh.holders))
 		sh.mu.RUnlock()
 	}
 	return all
 }
 
-// wanted counts a request of a list without a holder, and returns one if there are many, or nil. It is idle if it has no
+// wanted counts a request of a key without a holder, and returns one if there are many, or nil. It is idle if it has no
 // lease for some time.
 func (ls *leases) wanted(takes []store.Take, idle func(*holder)) *holder {
 	hash := takes[0].Key.Hash()
@@ -125,10 +115,8 @@ func (ls *leases) wanted(takes []store.Take, idle func(*holder)) *holder {
 	sh := &ls.shards[hash%uint64(len(ls.shards))]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for _, h := range sh.holders[hash] {
-		if h.isOf(takes) {
-			return h
-		}
+	if h := sh.holders[hash]; h != nil {
+		return h
 	}
 	h := &holder{leases: ls, takes: slices.Clone(takes), size: max(n, before), used: leastDemand, seen: mostProcesses}
 	for key, i := takes[0].Key.Clone(), 0; i < len(takes); i++ {
@@ -138,22 +126,21 @@ func (ls *leases) wanted(takes []store.Take, idle func(*holder)) *holder {
 	defer h.mu.Unlock()
 	h.timer = time.AfterFunc(ls.length, func() { idle(h) })
 	if sh.holders == nil {
-		sh.holders = make(map[uint64][]*holder)
+		sh.holders = make(map[uint64]*holder)
 	}
-	sh.holders[hash] = append(slices.Clone(sh.holders[hash]), h) // since others may look at the list
+	sh.holders[hash] = h
 	ls.count.Add(1)
 	return h
 }
 
-func (ls *leases) remove(gone *holder) {
-	hash := gone.takes[0].Key.Hash()
+func (ls *leases) remove(h *holder) {
+	hash := h.takes[0].Key.Hash()
 	sh := &ls.shards[hash%uint64(len(ls.shards))]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	left := slices.DeleteFunc(slices.Clone(sh.holders[hash]), func(h *holder) bool { return h == gone })
-	ls.count.Add(int64(len(left) - len(sh.holders[hash])))
-	if sh.holders[hash] = left; len(left) == 0 {
+	if sh.holders[hash] == h {
 		delete(sh.holders, hash)
+		ls.count.Add(-1)
 	}
 }
 

@@ -42,14 +42,14 @@ func (g *Guard) TakeLeased(
 		ctx, cancel := g.Within(ctx)
 		defer cancel()
 		for i := range takes { // units that nobody has used must not deny the request
-			for _, h := range g.leases.of(&takes[i].Key) {
+			if h := g.leases.find(&takes[i].Key); h != nil {
 				g.endLease(ctx, h)
 			}
 		}
 		from, err = g.Take(ctx, takes, answers)
 		return u, from, err
 	}
-	h := g.leases.find(takes)
+	h := g.leases.find(&takes[0].Key)
 	if h != nil {
 		if u = h.spend(takes, answers); u.IsLeased() {
 			return u, event.Lease, nil
@@ -63,7 +63,7 @@ func (g *Guard) TakeLeased(
 	}
 	ctx, cancel := g.Within(ctx)
 	defer cancel()
-	if h != nil && !g.breaker.failing.Load() && !g.closing.Load() {
+	if h != nil && h.isOf(takes) && !g.breaker.failing.Load() && !g.closing.Load() {
 		own, wait, ended := h.begin()
 		if ended != nil {
 			go g.settleLease(context.Background(), ended)
@@ -105,7 +105,7 @@ func (h *holder) spend(takes []store.Take, answers []store.Answer) Use {
 	var at lease.Instant
 	h.mu.Lock()
 	l := h.hand
-	if l == nil || !l.Spend(func() lease.Instant { at = h.instant(); return at }) {
+	if l == nil || !h.isOf(takes) || !l.Spend(func() lease.Instant { at = h.instant(); return at }) {
 		h.mu.Unlock()
 		return Use{}
 	}
@@ -206,21 +206,19 @@ func (g *Guard) idle(h *holder) {
 	}
 }
 
-// endLeases ends the leases of holders and settles them, those included whose calls are under way.
-func (g *Guard) endLeases(ctx context.Context, holders []*holder) {
-	for _, h := range holders {
-		h.mu.Lock()
-		booking := h.booking
-		h.mu.Unlock()
-		if booking != nil {
-			await(ctx, booking)
-		}
-		h.mu.Lock()
-		last := h.last
-		h.mu.Unlock()
-		g.settleLease(ctx, last)
-		g.endLease(ctx, h)
+// endLeases ends the leases of a holder and settles them, one included whose call is under way.
+func (g *Guard) endLeases(ctx context.Context, h *holder) {
+	h.mu.Lock()
+	booking := h.booking
+	h.mu.Unlock()
+	if booking != nil {
+		await(ctx, booking)
 	}
+	h.mu.Lock()
+	last := h.last
+	h.mu.Unlock()
+	g.settleLease(ctx, last)
+	g.endLease(ctx, h)
 }
 
 // endLease ends the lease in hand and settles it.

@@ -436,7 +436,7 @@ func TestEndOfALease(t *testing.T) {
 				f.ask(0, 1)
 				time.Sleep(time.Millisecond)
 			}
-			h := g.leases.find(f.takes(1))
+			h := g.leases.find(&f.key)
 			for old := h.hand; h.hand == old; time.Sleep(time.Millisecond) {
 				f.ask(0, 1)
 			}

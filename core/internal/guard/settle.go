@@ -123,7 +123,9 @@ func (g *Guard) Reset(ctx context.Context, key store.Key, limits []*store.Limit)
 	}
 	ctx, cancel := g.Within(ctx)
 	defer cancel()
-	g.endLeases(ctx, g.leases.of(&key))
+	if h := g.leases.find(&key); h != nil {
+		g.endLeases(ctx, h)
+	}
 	defer func() {
 		for _, l := range limits {
 			g.denials.Forget(&key, l)
