@@ -103,8 +103,8 @@ func (b *backend) settle(ctx context.Context, s *store.Settlement, degraded bool
 }
 
 // settleLeased changes the cost of a unit that was spent of a lease, in all its logs.
-func (b *backend) settleLeased(ctx context.Context, u guard.Use, id uint64, cost int) {
-	b.guard.SettleLeased(ctx, u, id, cost)
+func (b *backend) settleLeased(ctx context.Context, u guard.Use, id uint64, cost int) error {
+	return b.guard.SettleLeased(ctx, u, id, cost)
 }
 
 // giveBack settles to 0, later if the store does not answer.

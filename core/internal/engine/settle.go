@@ -28,8 +28,7 @@ func (r *Result) Settle(ctx context.Context, costOf func(*Limit) (cost int, ok b
 		return nil
 	}
 	if r.use.IsLeased() {
-		r.settleLeased(ctx, costOf)
-		return nil
+		return r.settleLeased(ctx, costOf)
 	}
 	var errs []error
 	for limit := range r.Set.Limits {
@@ -44,15 +43,16 @@ func (r *Result) Settle(ctx context.Context, costOf func(*Limit) (cost int, ok b
 }
 
 // settleLeased changes the cost of a unit that was spent of a lease. All limits count the same.
-func (r *Result) settleLeased(ctx context.Context, costOf func(*Limit) (cost int, ok bool)) {
+func (r *Result) settleLeased(ctx context.Context, costOf func(*Limit) (cost int, ok bool)) error {
 	cost, ok := costOf(&r.Set.Limits[0])
 	if !ok {
-		return
+		return nil
 	}
-	r.engine.store.settleLeased(ctx, r.use, r.all()[0].ID, cost)
+	err := r.engine.store.settleLeased(ctx, r.use, r.all()[0].ID, cost)
 	for i := range r.all() {
 		r.engine.wake(&r.all()[i])
 	}
+	return err
 }
 
 // settle changes the cost of the take of a limit. One settlement of it is under way at a time.

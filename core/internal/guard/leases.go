@@ -234,13 +234,14 @@ func (g *Guard) endLease(ctx context.Context, h *holder) {
 func (g *Guard) settleLease(ctx context.Context, l *held) {
 	if l != nil {
 		l.turn <- struct{}{}
-		g.settleSum(ctx, l)
+		g.settleSum(ctx, l) //nolint:errcheck // a replay tells the store
 		<-l.turn
 	}
 }
 
-// settleSum is settleLease for a caller whose turn it is.
-func (g *Guard) settleSum(ctx context.Context, l *held) {
+// settleSum is settleLease for a caller whose turn it is. It returns the errors of a store that does not answer, unless
+// this process counts meanwhile.
+func (g *Guard) settleSum(ctx context.Context, l *held) (failed error) {
 	l.mu.Lock()
 	was, sum, due := l.Settlement()
 	l.mu.Unlock()
@@ -251,11 +252,15 @@ func (g *Guard) settleSum(ctx context.Context, l *held) {
 		if g.config.Failure == Local {
 			g.record.Settle(s) // if an outage has ended it
 		}
-		if g.settle(ctx, s, false) != nil {
+		if err := g.settle(ctx, s, false); err != nil {
 			g.keepLease(s)
+			if g.config.Failure != Local {
+				failed = err
+			}
 		}
 		g.denials.Forget(&s.Key, s.Limit)
 	}
+	return failed
 }
 
 // keepLease records the settlement of a lease for a replay. What was used of the lease counts in this process too.
@@ -271,14 +276,15 @@ func (g *Guard) keepLease(s *store.Settlement) {
 
 // SettleLeased changes the cost of a use of a lease in all its logs. The ID is that of its takes. If the store does not
 // answer, a replay tells it.
-func (g *Guard) SettleLeased(ctx context.Context, u Use, id uint64, cost int) {
+func (g *Guard) SettleLeased(ctx context.Context, u Use, id uint64, cost int) error {
 	l := u.of
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
 	l.mu.Lock()
 	due := l.Change(id, cost)
 	l.mu.Unlock()
-	if due {
-		g.settleSum(ctx, l)
+	if !due {
+		return nil
 	}
+	return g.settleSum(ctx, l)
 }

@@ -88,7 +88,9 @@ func (f *fleet) settle(q *leased, cost int) {
 	was := q.cost
 	f.mu.Unlock()
 	if q.use.IsLeased() {
-		g.SettleLeased(f.t.Context(), q.use, q.takes[0].ID, cost)
+		if err := g.SettleLeased(f.t.Context(), q.use, q.takes[0].ID, cost); err != nil {
+			f.t.Error(err)
+		}
 	} else {
 		for i := range q.takes {
 			s := store.Settlement{
