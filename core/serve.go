@@ -55,7 +55,8 @@ func (d *Decision) Deferred() (release func()) {
 		return nil
 	}
 	d.result.Defer()
-	return d.result.ReleaseServed // which does not refer to the framework's request
+	held := d.result          // so that a decision that holds nothing is not moved to the heap
+	return held.ReleaseServed // which does not refer to the framework's request
 }
 
 // For adapters: Serve runs the handler of an allowed request. It must be called for each request that [Limiter.Check]

@@ -172,26 +172,6 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// TestHooks is here because this module has the newest go-redis, in which a client's clones do without its hooks.
-func TestHooks(t *testing.T) {
-	rdb := connect(t)
-	s := new(spy)
-	rdb.AddHook(s)
-	for range 2 {
-		l, err := sash("", one, remote(rdb)).make(limit{quota: 2, window: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := s.seen
-		if ok, err := l.check(t.Context(), "k"); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-		if s.seen == before || s.seen > before+2 { // with the text, where the server does not know it
-			t.Errorf("a hook has seen %d commands of one check", s.seen-before)
-		}
-	}
-}
-
 func TestHistogram(t *testing.T) {
 	var h histogram
 	for i := range 100_000 {
