@@ -20,6 +20,7 @@ var (
 	layersOfMemory = []string{below + "store", inside + "counter", inside + "slide", inside + "storedkey"}
 	layersOfGuard  = append([]string{
 		below + "event", inside + "denycache", inside + "lease", inside + "memory", inside + "permits",
+		inside + "within",
 	}, layersOfMemory...)
 	layersOfEngine = slices.Concat([]string{
 		inside + "guard", inside + "keys", inside + "limittext", inside + "queue",
@@ -42,6 +43,7 @@ var layers = []struct {
 	{inside + "lease", nil},
 	{inside + "queue", nil},
 	{inside + "slide", nil},
+	{inside + "within", nil},
 	{inside + "clientip", []string{below + "adapter"}},
 	{inside + "setup", []string{below + "adapter"}},
 	{inside + "refusal", []string{below + "adapter", below + "store", inside + "setup"}},
@@ -75,16 +77,16 @@ var layers = []struct {
 	}, layersOfCore...)},
 	// Newer versions of go-redis need x/sys as well.
 	{inside + "redisclient", []string{
-		below + "store", "github.com/redis/go-redis/v9",
+		below + "store", inside + "within", "github.com/redis/go-redis/v9",
 		"github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
 	}},
 	{inside + "redislog", []string{
-		below + "store", inside + "redisclient", "github.com/redis/go-redis/v9", "github.com/cespare/xxhash",
-		"github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
+		below + "store", inside + "redisclient", inside + "within", "github.com/redis/go-redis/v9",
+		"github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
 	}},
 	{below + "redisstore", []string{
-		below + "store", inside + "redisclient", inside + "redislog", "github.com/redis/go-redis/v9", "github.com/cespare/xxhash",
-		"github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
+		below + "store", inside + "redisclient", inside + "redislog", inside + "within",
+		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
 	}},
 	// Newer versions of fasthttp need go-brrr in place of brotli.
 	{below + "fasthttpadapter", []string{

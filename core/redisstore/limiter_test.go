@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/allocs"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
@@ -143,6 +146,28 @@ func TestCommandsOfARequest(t *testing.T) {
 	if n := strings.Count(log, "type=*redisstore_test.counted "); n != 1 ||
 		!strings.Contains(log, "redisstore.WithOneServer()") {
 		t.Errorf("%d warnings: %s", n, log)
+	}
+}
+
+// Of those of a request, go-redis makes half.
+func TestAllocations(t *testing.T) {
+	rdb := start(t)
+	for quota, most := range map[int]float64{100_000: 13, 1: 0} { // admitted, and denied from memory
+		l := newLimiter(t, core.PerHour(quota), redisstore.New(rdb), core.WithTimeout(time.Minute),
+			core.WithName("allocs-"+strconv.Itoa(quota)))
+		for range 2 {
+			if _, err := l.Allow(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := allocs.PerRun(200, func() {
+			if d, err := l.Allow(t.Context(), "k"); err != nil || d.Degraded || d.Allowed != (quota > 1) {
+				t.Error(d, err)
+			}
+		})
+		if n > most && !testlen.Race {
+			t.Errorf("a quota of %d: %v allocations a request, want at most %v", quota, n, most)
+		}
 	}
 }
 

@@ -67,7 +67,9 @@ type begins chan bool
 
 func (begins) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (begins) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (begins) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 func (b begins) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/denycache"
 	"github.com/sashlimit/sash/core/internal/permits"
+	"github.com/sashlimit/sash/core/internal/within"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -104,17 +105,14 @@ func localKeys(c *Config) int {
 	return c.LocalKeys
 }
 
-// inTime is a context that ends with the time of a decision.
-type inTime struct{ context.Context } //nolint:containedctx // it is one
-
 // Within returns a context for several calls about one decision, which end within one timeout together. It does not end
 // with ctx, since a take whose caller has left is counted nevertheless.
 func (g *Guard) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.(inTime); ok {
+	if _, ok := ctx.(*within.Context); ok {
 		return ctx, func() {}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.config.Timeout)
-	return inTime{ctx}, cancel
+	c := within.New(ctx, g.config.Timeout)
+	return c, c.Cancel
 }
 
 // Open reports whether the failure policy admits requests that are counted nowhere.

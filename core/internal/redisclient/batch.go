@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/within"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -76,6 +77,7 @@ type Question struct {
 	last  *Question       // of the same key in the queue, if this is the first one
 
 	answered chan struct{} // receives a value when Reply and the following are set
+	timer    *time.Timer   // of the caller, if its context has only a deadline; or nil
 	texts    []string
 	err      error
 	call     store.Call // of a caller that has left
@@ -109,6 +111,9 @@ func NewQuestion(text string, ends ...int) *Question {
 // Free says that the caller does not use the question any more.
 func (q *Question) Free() {
 	if q.owner.CompareAndSwap(answered, waiting) { // or else the batcher may still use it
+		if q.timer != nil {
+			q.timer.Stop()
+		}
 		q.Keys, q.Reply, q.since, q.ctx, q.in = q.Keys[:0], nil, nil, nil, nil
 		q.next, q.last, q.texts, q.err = nil, nil, nil, nil
 		questions.Put(q)
@@ -143,22 +148,69 @@ type queue struct {
 	starting bool                 // one of them is not filled yet
 	sentAt   time.Time            // when the latest batch was
 	timed    bool                 // a timer will start the next one
+	spare    chan struct{}        // of a call that has ended
 
 	since atomic.Int64 // the instant of the latest reply
 }
 
-// call is a batch on its way to a server.
+// call is a batch on its way to a server. It is the context of its commands, too, which has the values of a caller, but
+// does not end with it: a reply is worth having even if nobody waits, and go-redis has timeouts of its own.
 type call struct {
 	*queue
 	firsts []*Question // of those that have become one
+	space  [1]*Question
 	keys   int
 	begun  time.Time
-	cancel context.CancelFunc
+	values context.Context //nolint:containedctx // see above
 
 	// The queue's lock guards these.
 	waiting   int  // callers
 	abandoned bool // all have left before it has ended
 	ended     bool
+	canceled  bool
+	done      chan struct{} // or nil
+}
+
+// Deadline implements [context.Context].
+func (*call) Deadline() (ends time.Time, ok bool) { return ends, false }
+
+// Value implements [context.Context].
+func (c *call) Value(key any) any { return c.values.Value(key) }
+
+// Err implements [context.Context].
+func (c *call) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.canceled {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Done implements [context.Context]. The channel of a call that was not canceled becomes that of another one.
+func (c *call) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		if c.done, c.spare = c.spare, nil; c.done == nil {
+			c.done = make(chan struct{})
+		}
+		if c.canceled {
+			close(c.done)
+		}
+	}
+	return c.done
+}
+
+// cancel ends the context. The caller holds the lock.
+func (c *call) cancel() {
+	if c.ended || c.canceled {
+		return
+	}
+	c.canceled = true
+	if c.done != nil {
+		close(c.done)
+	}
 }
 
 // Do asks a question. It returns when that is answered, or when the context ends: then the error is a
@@ -200,10 +252,18 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 
 // waits waits for the answer, or for the end of the context. It reports whether there is an answer.
 func (q *Question) waits(ctx context.Context) bool {
-	select {
-	case <-q.answered:
-		return true
-	case <-ctx.Done():
+	if c, ok := ctx.(*within.Context); ok {
+		select {
+		case <-q.answered:
+			return true
+		case <-q.deadlineOf(c):
+		}
+	} else {
+		select {
+		case <-q.answered:
+			return true
+		case <-ctx.Done():
+		}
 	}
 	// In a process without CPU time the answer may have arrived, and whoever reads it waits for its turn.
 	for n := 0; n < yields && errors.Is(ctx.Err(), context.DeadlineExceeded); n++ {
@@ -215,6 +275,17 @@ func (q *Question) waits(ctx context.Context) bool {
 		}
 	}
 	return false
+}
+
+// deadlineOf returns a channel that receives a value at the deadline. A timer takes longer to make than to use again.
+func (q *Question) deadlineOf(c *within.Context) <-chan time.Time {
+	ends, _ := c.Deadline()
+	if q.timer == nil {
+		q.timer = time.NewTimer(time.Until(ends))
+	} else {
+		q.timer.Reset(time.Until(ends))
+	}
+	return q.timer.C
 }
 
 // queueOf returns the plan's queue to a server.
@@ -288,23 +359,22 @@ func (c *Conn) send(b *queue) {
 func (b *queue) run() {
 	for again := true; again; {
 		b.server.places <- struct{}{}
-		call, ctx := b.next()
+		call := b.next()
 		if len(call.firsts) > 0 {
-			b.conn.ask(ctx, b.Plan, call.firsts)
+			b.conn.ask(call, b.Plan, call.firsts)
 		}
-		call.cancel()
 		<-b.server.places
 		again = call.end()
 	}
 }
 
-// next removes the questions of the next batch from the queue. The context of the call has the values of a caller, but
-// does not end with it: a reply is worth having even if nobody waits, and go-redis has timeouts of its own.
-func (b *queue) next() (*call, context.Context) {
+// next removes the questions of the next batch from the queue.
+func (b *queue) next() *call {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sentAt = time.Now()
-	c, n, ctx := &call{queue: b, begun: b.sentAt}, 0, context.Background()
+	c, n := &call{queue: b, begun: b.sentAt, values: context.Background()}, 0
+	c.firsts = c.space[:0]
 	for ; n < len(b.turns) && c.keys < b.server.keys && c.waiting < mostIDs; n++ {
 		first := b.turns[n]
 		rest := c.add(first)
@@ -314,12 +384,11 @@ func (b *queue) next() (*call, context.Context) {
 	}
 	b.turns = slices.Delete(b.turns, 0, n)
 	if len(c.firsts) > 0 {
-		ctx = context.WithoutCancel(c.firsts[0].ctx)
+		c.values = c.firsts[0].ctx
 	}
-	ctx, c.cancel = context.WithCancel(ctx)
 	b.starting = false
 	b.start()
-	return c, ctx
+	return c
 }
 
 // add moves questions of one key to the call that become one. It returns those that stay.
@@ -358,7 +427,11 @@ func (c *call) leave() {
 	if c.Ping {
 		c.cancel()
 	} else {
-		time.AfterFunc(max(7*time.Since(c.begun), time.Second), c.cancel)
+		time.AfterFunc(max(7*time.Since(c.begun), time.Second), func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.cancel()
+		})
 	}
 	c.abandoned = true
 	c.server.abandoned.Add(1)
@@ -383,6 +456,9 @@ func (c *call) end() (again bool) {
 	runtime.Gosched() // so that callers who have another question join the next batch
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.canceled {
+		c.spare = c.done
+	}
 	if c.ended = true; c.abandoned {
 		c.server.abandoned.Add(-1)
 	} else {

@@ -114,7 +114,7 @@ func filled(p *Plan, asked string) (batches []string) {
 		b.add(q)
 	}
 	for len(b.turns) > 0 {
-		c, _ := b.next()
+		c := b.next()
 		var texts []string
 		for _, q := range c.firsts {
 			texts = append(texts, fmt.Sprintf("%s%d", q.key, q.StandsFor))
@@ -182,7 +182,7 @@ func TestSizesOfBatches(t *testing.T) {
 	}
 	var sizes []string
 	for len(b.turns) > 0 {
-		c, _ := b.next()
+		c := b.next()
 		sizes = append(sizes, fmt.Sprintf("%d/%d", c.keys, c.waiting))
 	}
 	want := "25/1024 128/128 49/1024 2/1024 2/1024 1/976"

@@ -90,7 +90,8 @@ func (c *Conn) ask(ctx context.Context, p *Plan, firsts []*Question) {
 
 // askBy has each command ask so many questions.
 func (c *Conn) askBy(ctx context.Context, p *Plan, firsts []*Question, each int) {
-	cmds := make([]command, 0, (len(firsts)+each-1)/each)
+	var one [1]command // which is enough, mostly
+	cmds := one[:0]
 	for some := range slices.Chunk(firsts, each) {
 		cmds = append(cmds, newCommand(ctx, p, some))
 	}
