@@ -75,6 +75,7 @@ type row struct {
 	fault, how string
 	closers    []func() error
 
+	timeout       time.Duration // of a decision
 	admitted      []string
 	within        time.Duration // recovered
 	recovered     string
@@ -107,7 +108,7 @@ func begin(t *testing.T, fault, how string) *row {
 	t.Helper()
 	clock.Reset()
 	return &row{
-		t: t, fault: fault, how: how, within: recovery, recovered: "-", before: runtime.NumGoroutine(),
+		t: t, fault: fault, how: how, timeout: timeout, within: recovery, recovered: "-", before: runtime.NumGoroutine(),
 		keys: map[string]*tally{}, heard: map[string]int{},
 	}
 }
@@ -130,8 +131,8 @@ func (r *row) end() {
 		r.errorf("%d goroutines, %d before:\n%s", r.after, r.before, stacks[:runtime.Stack(stacks, true)])
 	}
 	r.late = clock.Worst()
-	if p := r.p99(); p > timeout+grace+clock.Slack() && r.all.degraded+r.all.failed > 0 {
-		r.errorf("p99 of decisions is %v, with a timeout of %v; a timer was late by up to %v", p, timeout, r.late)
+	if p := r.p99(); p > r.timeout+grace+clock.Slack() && r.all.degraded+r.all.failed > 0 {
+		r.errorf("p99 of decisions is %v, with a timeout of %v; a timer was late by up to %v", p, r.timeout, r.late)
 	}
 	if r.wrong {
 		r.t.Logf("the observer heard:\n%s", r.reports())

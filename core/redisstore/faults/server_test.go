@@ -284,6 +284,7 @@ func TestPoolOfOne(t *testing.T) {
 func TestTooManyClients(t *testing.T) {
 	server := redistest.Start(t)
 	r := begin(t, "too many clients", "maxclients 1, and another has it")
+	r.timeout = 10 * time.Second // since go-redis tries again, for up to a second
 	defer r.end()
 	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 	r.warm(l, "k", 5)
