@@ -203,3 +203,14 @@ func TestOptionsGivenTwice(t *testing.T) {
 		t.Errorf("%d observers were called, want 2", heard)
 	}
 }
+
+// A callback for another framework is named once, beside a shadow as well.
+func TestCallbacksAreNamedOnce(t *testing.T) {
+	skip := core.WithSkip(func(int) bool { return true })
+	for _, opts := range [][]core.Option{{skip}, {skip, core.WithShadow(core.PerMinute(2))}} {
+		_, err := core.NewFor[*http.Request](core.PerMinute(1), core.ByIP(), opts...)
+		if err == nil || strings.Count(err.Error(), "WithSkip(func(int))") != 1 {
+			t.Errorf("%v, want WithSkip once", err)
+		}
+	}
+}

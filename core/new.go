@@ -48,7 +48,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c.addPolicy(l, &given)
 	c.addShadow(l)
 	c.checkCosts(l)
-	l.callbacks = slices.Concat(given.Callbacks, key.Callbacks, l.callbacks, c.callbacks)
+	l.callbacks = slices.Concat(given.Callbacks, key.Callbacks, l.callbacks)
 	l.gate.Rereads = c.rereads(l, key)
 	err := errors.Join(c.faults...)
 	if err == nil && c.shared {
@@ -157,7 +157,7 @@ func (c *config) addShadow(l *Limiter) {
 		shadow.Set, err = l.engine.Shadow(given.Limits)
 		c.faults = append(c.faults, err)
 	}
-	l.gate.Shadow, l.callbacks = shadow, given.Callbacks
+	l.gate.Shadow, l.callbacks = shadow, slices.Concat(given.Callbacks, l.callbacks)
 }
 
 // rereads reports whether the limiter's keys have parts in common.
