@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -44,11 +43,6 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		{"InFlight", requestsInFlight},
 		{"PanicsLeaveNoTrace", panicsLeaveNoTrace},
 		{"Lists", lists},
-		{"Bans", bans},
-		{"Overrides", overrides},
-		{"CountDenied", countDenied},
-		{"Resets", resets},
-		{"KeysOfLimits", keysOfLimits},
 		{"Refunds", refunds},
 		{"Identities", identities},
 		{"Spoofing", func(t *testing.T, serve Serve) { Spoofing(t, serve, core.NewMemoryStore()) }},
@@ -363,143 +357,6 @@ func lists(t *testing.T, serve Serve) {
 	ask("ann", 429, 0, 1, denied(`"3-per-10s";r=0;t=10`, "10"))
 	ask("monitor", 200, 1, 0, nil)
 	ask("mallory", 403, 0, 0, problem(nil))
-}
-
-// What no text names, such as a user at an address, is reset by the decision about its request.
-func resets(t *testing.T, serve Serve) {
-	var last core.Decision
-	l := limiterFor(t, new(FakeStore), three, core.Join(core.ByIP(), core.ByHeader("User", core.Unverified)),
-		core.WithObserver(func(_ context.Context, e core.Event) { last = e.Decision }))
-	send := serve(t, func() string { return text }, l)
-	ask := func(user string, status int) {
-		t.Helper()
-		r := newRequest(t, "GET")
-		r.Header.Set("User", user)
-		if response := send(r); response.StatusCode != status {
-			t.Errorf("%s: status %d, want %d", user, response.StatusCode, status)
-		}
-	}
-	for range 3 {
-		ask("bob", 200)
-		ask("ann", 200)
-	}
-	ask("bob", 429)
-	ask("ann", 429)
-	if err := l.Reset(t.Context(), "ann"); !errors.As(err, new(*core.ConfigError)) {
-		t.Errorf("reset of a text: %v, want a ConfigError", err)
-	}
-	if err := last.Reset(t.Context()); err != nil {
-		t.Errorf("reset: %v", err)
-	}
-	ask("ann", 200)
-	ask("bob", 429)
-}
-
-// The answer to a banned client names the end of the ban, and neither the remaining quota nor the window's end.
-// A key with an override is answered by that: without fields of a quota if it is denied or unlimited.
-func overrides(t *testing.T, serve Serve) {
-	store := new(FakeStore)
-	key := core.By(func(context.Context) (string, error) { return "k", nil })
-	l := limiterFor(t, store, three, key, core.WithOverrides(), core.WithHeaders(core.HeadersBoth))
-	send := serve(t, func() string { return text }, l)
-	ask := func(desc string, o core.Override, status int, body string, want fields) {
-		t.Helper()
-		o.Until = time.Now().Add(time.Hour).Truncate(time.Millisecond)
-		if err := l.Override(t.Context(), "k", o); err != nil {
-			t.Fatal(err)
-		}
-		r := send(newRequest(t, "GET"))
-		got, _ := io.ReadAll(r.Body)
-		if status != http.StatusOK { // the machine may be busy for some seconds
-			wait, err := strconv.Atoi(r.Header.Get("Retry-After"))
-			if err != nil || wait < 3500 || wait > 3600 {
-				t.Errorf("%s: Retry-After %q, want 3600", desc, r.Header.Get("Retry-After"))
-			}
-			want["Retry-After"], body = strconv.Itoa(wait), fmt.Sprintf(body, wait)
-		}
-		if r.StatusCode != status || string(got) != body {
-			t.Errorf("%s: status %d, body %s; want %d, %s", desc, r.StatusCode, got, status, body)
-		}
-		checkFields(t, desc, r, want)
-	}
-	ask("denied", core.Override{Denied: true, Note: "secret"}, http.StatusTooManyRequests, overriddenBody,
-		problem(fields{"Cache-Control": "no-store"}))
-	ask("limits", core.Override{Limits: core.Limits{core.PerMinute(9)}}, http.StatusOK, text, fields{
-		"RateLimit-Policy": `"9-per-minute";q=9;w=60`, "RateLimit": `"9-per-minute";r=8;t=60`,
-		"X-RateLimit-Limit": "9", "X-RateLimit-Remaining": "8", "X-RateLimit-Reset": "60",
-	})
-	ask("unlimited", core.Override{Unlimited: true}, http.StatusOK, text, nil)
-}
-
-func bans(t *testing.T, serve Serve) {
-	store := new(FakeStore)
-	l := limiterFor(t, store, three, core.ByIP(),
-		core.WithBan(2, time.Minute, 30*time.Second), core.WithHeaders(core.HeadersBoth))
-	ran := false
-	send := serve(t, func() string { ran = true; return text }, l)
-	ask := func(status int) (*http.Response, string) {
-		t.Helper()
-		ran = false
-		r := send(newRequest(t, "GET"))
-		body, _ := io.ReadAll(r.Body)
-		if r.StatusCode != status || ran != (status == 200) {
-			t.Errorf("status %d, handler ran %v; want %d", r.StatusCode, ran, status)
-		}
-		return r, string(body)
-	}
-	banned := func(seconds int) {
-		t.Helper()
-		plural := "s"
-		if seconds == 1 {
-			plural = ""
-		}
-		r, body := ask(429)
-		if want := fmt.Sprintf(bannedBody, seconds, plural); body != want {
-			t.Errorf("body %s, want %s", body, want)
-		}
-		checkFields(t, "banned", r, problem(fields{"Retry-After": fmt.Sprint(seconds), "Cache-Control": "no-store"}))
-	}
-	for range 3 {
-		ask(200)
-	}
-	if _, body := ask(429); body != deniedBody {
-		t.Errorf("before the ban: body %s, want %s", body, deniedBody)
-	}
-	banned(30)
-	store.Advance(10 * time.Second) // the window is empty
-	banned(20)
-	store.Advance(19 * time.Second)
-	banned(1)
-	store.Advance(time.Second)
-	for range 3 {
-		ask(200)
-	}
-	ask(429)
-	banned(60) // the second ban is twice as long
-}
-
-// With WithCountDenied denials fill the window: Retry-After grows while a client keeps trying, and stays exact.
-func countDenied(t *testing.T, serve Serve) {
-	store := new(FakeStore)
-	l := limiterFor(t, store, three, core.ByIP(), core.WithCountDenied())
-	send := serve(t, func() string { return text }, l)
-	for i, c := range []struct {
-		after time.Duration
-		want  fields
-	}{
-		{0, allowed(2)}, {0, allowed(1)}, {0, allowed(0)},
-		{4 * time.Second, denied(`"3-per-10s";r=0;t=6`, "6")},
-		{0, denied(`"3-per-10s";r=0;t=6`, "6")},
-		{0, denied(`"3-per-10s";r=0;t=10`, "10")}, // the denials have replaced all three that were admitted
-		{6 * time.Second, denied(`"3-per-10s";r=0;t=4`, "4")},
-		{0, denied(`"3-per-10s";r=0;t=4`, "4")},
-		{0, denied(`"3-per-10s";r=0;t=10`, "10")},
-		{9999 * time.Millisecond, denied(`"3-per-10s";r=0;t=1`, "1")},
-		{time.Millisecond, fields{"RateLimit-Policy": policyField, "RateLimit": `"3-per-10s";r=1;t=10`}},
-	} {
-		store.Advance(c.after)
-		checkFields(t, fmt.Sprintf("request %d", i+1), send(newRequest(t, "GET")), c.want)
-	}
 }
 
 // A request's cost is refunded if WithRefund says so of its status, before the client receives the answer.

@@ -30,10 +30,6 @@ const (
 		`"title":"Temporary Reduced Capacity","status":503,"detail":"Try again in 1 second."}`
 	deniedBody = `{"type":"` + problemBase + `quota-exceeded","title":"Quota Exceeded","status":429,` +
 		`"detail":"Try again in 10 seconds.","violated-policies":["3-per-10s"]}`
-	overriddenBody = `{"type":"` + problemBase + `quota-exceeded","title":"Quota Exceeded","status":429,` +
-		`"detail":"Try again in %d seconds."}`
-	bannedBody = `{"type":"` + problemBase + `abnormal-usage-detected",` +
-		`"title":"Abnormal Usage Detected","status":429,"detail":"Try again in %d second%s."}`
 	neverBody = `{"type":"` + problemBase + `quota-exceeded","title":"Quota Exceeded","status":429,` +
 		`"detail":"This request costs more than the whole quota, so it can never pass.",` +
 		`"violated-policies":["3-per-10s"]}`

@@ -1,7 +1,6 @@
 package calendar_test
 
 import (
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -199,66 +198,6 @@ func TestPeriod(t *testing.T) {
 		}
 		if after, _ := c.Period(end); !after.Equal(end) {
 			t.Errorf("%v: the period after %v starts at %v", c, end, after)
-		}
-	}
-}
-
-// TestDSTYear walks through the periods of a year that has two changes of the clock.
-func TestDSTYear(t *testing.T) {
-	const half = 30 * time.Minute
-	for _, tt := range []struct {
-		zone  string
-		year  int
-		days  map[time.Duration]int // how many days have the length
-		hours map[time.Duration]int
-	}{
-		{
-			"Europe/Berlin", 2026, map[time.Duration]int{23 * time.Hour: 1, 24 * time.Hour: 363, 25 * time.Hour: 1},
-			map[time.Duration]int{time.Hour: 8758, 2 * time.Hour: 1},
-		},
-		{
-			"America/New_York", 2024, map[time.Duration]int{23 * time.Hour: 1, 24 * time.Hour: 364, 25 * time.Hour: 1},
-			map[time.Duration]int{time.Hour: 8782, 2 * time.Hour: 1},
-		},
-		{
-			"Australia/Lord_Howe", 2026,
-			map[time.Duration]int{23*time.Hour + half: 1, 24 * time.Hour: 363, 24*time.Hour + half: 1},
-			map[time.Duration]int{half: 1, time.Hour: 8758, 3 * half: 1},
-		},
-		{
-			"America/Sao_Paulo", 2017, map[time.Duration]int{23 * time.Hour: 1, 24 * time.Hour: 363, 25 * time.Hour: 1},
-			map[time.Duration]int{time.Hour: 8758, 2 * time.Hour: 1},
-		},
-		{
-			"Asia/Beirut", 2026, map[time.Duration]int{23 * time.Hour: 1, 24 * time.Hour: 363, 25 * time.Hour: 1},
-			map[time.Duration]int{time.Hour: 8758, 2 * time.Hour: 1},
-		},
-		{
-			"Pacific/Apia", 2011, map[time.Duration]int{23 * time.Hour: 1, 24 * time.Hour: 362, 25 * time.Hour: 1},
-			map[time.Duration]int{time.Hour: 8734, 2 * time.Hour: 1},
-		},
-		{"Asia/Kathmandu", 2026, map[time.Duration]int{24 * time.Hour: 365}, map[time.Duration]int{time.Hour: 8760}},
-	} {
-		zone, err := time.LoadLocation(tt.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
-		year := time.Date(tt.year, 7, 1, 0, 0, 0, 0, zone)
-		wants := map[calendar.Unit]map[time.Duration]int{calendar.Day: tt.days, calendar.Hour: tt.hours}
-		for unit, want := range wants {
-			start, end := calendar.New(calendar.Year, zone).Period(year)
-			got := make(map[time.Duration]int)
-			for start.Before(end) {
-				first, next := calendar.New(unit, zone).Period(start)
-				if !first.Equal(start) {
-					t.Fatalf("%s: the %v after %v starts at %v", tt.zone, unit, start, first)
-				}
-				got[next.Sub(start)]++
-				start = next
-			}
-			if !maps.Equal(got, want) {
-				t.Errorf("%s has in %d these %vs: %v, want %v", tt.zone, tt.year, unit, got, want)
-			}
 		}
 	}
 }
