@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,40 +84,39 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 // explain adds the rules that apply to a request, as [Set.choose] does, and notes why.
 func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][]*engine.Rule) error {
 	e.Rules = make([]RuleExplanation, len(a.rules))
-	found := newBits(len(a.rules))
-	err := a.find(r, c, found) // an error ends the decision; rules are explained nevertheless
 	earlier := ""
-	if i := found.next(0); i >= 0 {
-		earlier = a.rules[i].name
-	}
-	for i, rule := range a.rules {
-		one := &e.Rules[i]
-		one.Name = rule.name
-		reason, failed := rule.mismatch(r, c)
-		switch {
-		case failed != nil:
-			one.Reason = "a condition could not be checked"
-			continue
-		case reason != "":
-			one.Reason = reason
-			continue
-		case !found.has(i):
-			one.Reason = "an earlier rule applies: " + earlier
-			continue
-		}
+	var first error // which ends a decision; rules are explained nevertheless
+	broken := a.find(r, c, func(rule int) error {
+		earlier = cmp.Or(earlier, a.rules[rule].name)
 		before, listed := len(c.Applied()), c.Listed
 		c.Listed = false
-		failed = rule.ask(r, c)
+		failed := a.rules[rule].ask(r, c)
 		for _, added := range c.Applied()[before:] {
-			leaves[i] = append(leaves[i], added.Rule)
+			leaves[rule] = append(leaves[rule], added.Rule)
 		}
-		one.Applies, one.Reason = true, rule.reason(c, failed, len(leaves[i]))
-		c.Listed = c.Listed || listed
-		if err == nil && !rule.shadow { // the first ends the decision
-			err = failed
+		e.Rules[rule].Applies, e.Rules[rule].Reason = true, a.rules[rule].reason(c, failed, len(leaves[rule]))
+		if c.Listed = c.Listed || listed; !a.rules[rule].shadow {
+			first = cmp.Or(first, failed)
+		}
+		return nil
+	})
+	for i, rule := range a.rules {
+		one := &e.Rules[i]
+		if one.Name = rule.name; one.Applies {
+			continue
+		}
+		switch reason, failed := rule.mismatch(r, c); {
+		case failed != nil:
+			one.Reason = "a condition could not be checked"
+		case reason != "":
+			one.Reason = reason
+		case broken != nil:
+			one.Reason = "a condition of an earlier rule could not be checked"
+		default:
+			one.Reason = "an earlier rule applies: " + earlier
 		}
 	}
-	return err
+	return cmp.Or(first, broken)
 }
 
 // reason explains a rule that applies and has added so many limits to the choice, or returns "".
@@ -234,7 +234,9 @@ func (r *rule) mismatch(req adapter.Request, c *choice) (string, error) {
 		return "", errNoTarget
 	}
 	m, target := &r.match, t.Target()
-	if !m.path.matches(target) {
+	path, others, _ := readingsOf(&target, nil)
+	matches := func(r reading) bool { return m.path.matches(r, &target) }
+	if !matches(path) && !slices.ContainsFunc(others, matches) {
 		return "match.path: the request's path does not match " + m.route, nil
 	}
 	for i := range m.conditions {
@@ -250,16 +252,6 @@ func (r *rule) mismatch(req adapter.Request, c *choice) (string, error) {
 		}
 	}
 	return "", nil
-}
-
-// matches reports whether a path matches, in one of the ways in which it may be read.
-func (p *pattern) matches(t adapter.Target) bool {
-	one, found := newPaths([]match{{path: p}}), newBits(1)
-	others, _ := one.match(&t, found)
-	for _, other := range others {
-		found.addSet(other)
-	}
-	return found.has(0)
 }
 
 // String has a line for what would be decided, one for each rule, and below a rule that applies its limits and the

@@ -17,24 +17,17 @@ import (
 // match is the conditions of a rule.
 type match struct {
 	path       *pattern
-	route      string // the path as it is written
-	faulty     bool   // there is a mistake in it
-	conditions []condition
+	route      string      // the path as it is written
+	faulty     bool        // there is a mistake in it
+	conditions []condition // those that need a key, which may have to be verified, are last
 }
 
 // condition is that the method, the host, a header, a claim or a value is one of some texts.
 type condition struct {
-	kind   string   // one of kinds
+	kind   string   // methods, host, headers, claims or values
 	name   string   // of a header, a claim or a value
 	values []string // sorted
 	key    *key     // of a claim or a value
-}
-
-// kinds are in the order in which conditions are tried: the first ones need no key, which may have to be verified.
-var kinds = []string{"methods", "host", "headers", "claims", "values"}
-
-func (c *condition) compare(o *condition) int {
-	return cmp.Or(slices.Index(kinds, c.kind)-slices.Index(kinds, o.kind), strings.Compare(c.name, o.name))
 }
 
 // field is the condition's field of match.
@@ -58,6 +51,19 @@ func (c *condition) texts(r adapter.Request, t *adapter.Target, ch *choice, all 
 		all = append(all, text)
 	}
 	return all, err
+}
+
+// holds reports whether all conditions but that on the path hold.
+func (m *match) holds(r adapter.Request, t *adapter.Target, ch *choice) (bool, error) {
+	for i := range m.conditions {
+		c := &m.conditions[i]
+		var few [4]string
+		texts, err := c.texts(r, t, ch, few[:0])
+		if err != nil || !intersect(c.values, texts) {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // match reads the conditions of a rule.
@@ -182,21 +188,6 @@ func (m *match) covers(o *match) bool {
 // contains reports whether all of few are in many.
 func contains(many, few []string) bool {
 	return !slices.ContainsFunc(few, func(s string) bool { return !slices.Contains(many, s) })
-}
-
-// meets reports whether a request may match both.
-func (m *match) meets(o *match) bool {
-	if !m.path.meets(o.path) {
-		return false
-	}
-	for i := range m.conditions {
-		c := &m.conditions[i] // a header that is sent twice may have both values
-		if other := o.condition(c.kind, c.name); other != nil && c.kind != "headers" &&
-			!intersect(c.values, other.values) {
-			return false
-		}
-	}
-	return true
 }
 
 func intersect(a, b []string) bool {

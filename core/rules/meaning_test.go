@@ -731,27 +731,27 @@ rules:
 // cannot decide about together.
 func TestPathsWithTooManyRules(t *testing.T) {
 	const two = `
-apply: %s
 rules:
 - {name: a, match: {path: /a/}, key: global, limits: [10/day]}
-- {name: b, match: {path: /b/}, key: global, limits: [20/day], %s}
+- {name: b, match: {path: /b/}, key: global, limits: [20/day], shadow: %v}
 `
-	store := func() rules.Option { return rules.WithOptions(core.WithStore(alone{core.NewMemoryStore()})) }
-	for _, apply := range []string{"first", "all"} {
-		odd := with("GET /b/x", "")
-		odd.raw = "/a/..%2Fb/x"
-		l := limit(t, fmt.Sprintf(two, apply, "shadow: false"), store())
-		e := l.Explain(odd)
-		d, err := l.ask(odd)
-		if err == nil || core.ProblemOf(err).Status != http.StatusBadRequest || fmt.Sprint(e.Err) != err.Error() {
-			t.Errorf("%s: %v, %v; explained %v", apply, d, err, e.Err)
-		}
-		l.want("GET /a/x", "", 11, 10) // nothing was charged
-		l = limit(t, fmt.Sprintf(two, apply, "shadow: true"), store())
-		for n := range 11 {
-			if d, err := l.ask(odd); err != nil || d.Allowed != (n < 10) || d.Policy != "a" {
-				t.Errorf("%s, in shadow: %v, %v", apply, d, err)
-			}
+	odd := with("GET /b/x", "")
+	odd.raw = "/a/..%2Fb/x"
+	load := func(shadow bool) *limited {
+		store := rules.WithOptions(core.WithStore(alone{core.NewMemoryStore()}))
+		return limit(t, fmt.Sprintf(two, shadow), store)
+	}
+	l := load(false)
+	e := l.Explain(odd)
+	d, err := l.ask(odd)
+	if err == nil || core.ProblemOf(err).Status != http.StatusBadRequest || fmt.Sprint(e.Err) != err.Error() {
+		t.Errorf("%v, %v; explained %v", d, err, e.Err)
+	}
+	l.want("GET /a/x", "", 11, 10) // nothing was charged
+	l = load(true)
+	for n := range 11 {
+		if d, err := l.ask(odd); err != nil || d.Allowed != (n < 10) || d.Policy != "a" {
+			t.Errorf("in shadow: %v, %v", d, err)
 		}
 	}
 }

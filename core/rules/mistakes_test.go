@@ -510,7 +510,7 @@ func TestStoreOfOneLog(t *testing.T) {
 		"  - {key: user, limits: [5/day], descriptors: [{key: plan, shadow: %t, limits: [6/day]}]}\n"
 	for text, at := range map[string]string{
 		fmt.Sprintf(two, "match: {path: /a}, ", ""):                                     "",
-		"apply: all\n" + fmt.Sprintf(two, "match: {path: /a}, ", "match: {path: /b}, "): "",
+		"apply: all\n" + fmt.Sprintf(two, "match: {path: /a}, ", "match: {path: /b}, "): "limits.yaml:4:4: rules[1]: ",
 		"apply: all\n" + fmt.Sprintf(two, "", ""):                                       "limits.yaml:4:4: rules[1]: ",
 		fmt.Sprintf(nested, "user"):                                                     "",
 		fmt.Sprintf(nested, "plan"):                                                     "limits.yaml:2:3: rules[0]: ",

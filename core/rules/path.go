@@ -12,6 +12,7 @@ import (
 type pattern struct {
 	segments []string // "" for a wildcard
 	end      ending
+	prefix   string // the segments in front of the first wildcard
 }
 
 // ending is what the path of a pattern has behind its segments.
@@ -77,6 +78,11 @@ func parsePattern(text string) (p *pattern, problem, remedy string) {
 			p.segments = append(p.segments, literal)
 		}
 	}
+	literals := p.segments
+	if wild := slices.Index(literals, ""); wild >= 0 {
+		literals = literals[:wild]
+	}
+	p.prefix = strings.Join(literals, "/")
 	return p, "", ""
 }
 
@@ -126,22 +132,6 @@ func (p *pattern) covers(q *pattern) bool {
 	return p.end == q.end || p.end == anything && (len(p.segments) < len(q.segments) || q.end != nothing)
 }
 
-// meets reports whether a path matches both.
-func (p *pattern) meets(q *pattern) bool {
-	if len(p.segments) > len(q.segments) {
-		p, q = q, p
-	}
-	for i, s := range p.segments {
-		if t := q.segments[i]; s != "" && t != "" && s != t {
-			return false
-		}
-	}
-	if len(p.segments) < len(q.segments) {
-		return p.end == anything
-	}
-	return (p.end == nothing) == (q.end == nothing)
-}
-
 // cleanPath returns a path as http.ServeMux cleans it. A clean one costs no allocation.
 func cleanPath(p string) string {
 	if p == "" || p[0] != '/' {
@@ -160,15 +150,34 @@ func cleanPath(p string) string {
 // lower returns s with the letters A to Z in lower case, without an allocation if there are none.
 func lower(s string) string {
 	for i := range len(s) {
-		if 'A' <= s[i] && s[i] <= 'Z' {
+		if s[i] != lowerByte(s[i]) {
 			b := []byte(s)
 			for ; i < len(b); i++ {
-				if 'A' <= b[i] && b[i] <= 'Z' {
-					b[i] += 'a' - 'A'
-				}
+				b[i] = lowerByte(b[i])
 			}
 			return string(b)
 		}
 	}
 	return s
+}
+
+func lowerByte(b byte) byte {
+	if 'A' <= b && b <= 'Z' {
+		b += 'a' - 'A'
+	}
+	return b
+}
+
+// equalFold reports whether two texts are equal but for the case of the letters A to Z. Unlike [strings.EqualFold], it
+// takes no other letters for equal, as routers do not.
+func equalFold(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range len(a) {
+		if lowerByte(a[i]) != lowerByte(b[i]) {
+			return false
+		}
+	}
+	return true
 }

@@ -8,63 +8,26 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// paths finds the rules whose patterns a request's path matches.
-type paths struct {
-	exact  *pathTree
-	folded *pathTree // of patterns in lower case
-	every  set       // rules for all paths
-	depth  int       // the segments of the longest pattern
-}
-
-func newPaths(all []match) paths {
-	p := paths{exact: newPathTree(), folded: newPathTree(), every: newBits(len(all))}
-	for i := range all {
-		pattern := all[i].path
-		if pattern.covers(anyPath) {
-			p.every.add(i)
-			continue
-		}
-		p.exact.add(pattern, i, false)
-		p.folded.add(pattern, i, true)
-		p.depth = max(p.depth, len(pattern.segments))
-	}
-	return p
-}
-
-// match sets found to the rules that match the cleaned path, and returns those that match another reading of it, where
-// they differ. A framework may read a path as it was sent, cleaned or not, with its segments decoded one by one;
-// decoded as a whole, but not cleaned; as earlier middleware has left it; and what later middleware may leave of each.
-// ends says that the other readings are only what later middleware may leave.
-func (p *paths) match(t *adapter.Target, found set) (others []set, ends bool) {
-	cleaned := cleanPath(t.Path)
-	p.matchPath(cleaned, false, t, found)
-	ends = t.RawPath == "" && t.Routed == "" && cleaned == t.Path
+// readingsOf returns the cleaned path of a request and appends other readings of it to few. A framework may read a path
+// as it was sent, cleaned or not, with its segments decoded one by one; decoded as a whole, but not cleaned; as earlier
+// middleware has left it; and what later middleware may leave of each. ends says that the others are only what later
+// middleware may leave of the cleaned path.
+func readingsOf(t *adapter.Target, few []reading) (cleaned reading, others []reading, ends bool) {
+	cleaned.path = cleanPath(t.Path)
+	ends = t.RawPath == "" && t.Routed == "" && cleaned.path == t.Path
 	if ends && !t.AnyEnd {
-		return nil, true
+		return cleaned, nil, true
 	}
-	var place [8]reading
-	readings := append(place[:0], reading{cleaned, false})
+	others = few
 	if !ends {
-		readings = addReadings(readings, t)
+		others = addReadings(others, t)
 	}
-	var few [manyRules / 64]uint64
-	other := set(slices.Grow(few[:0], len(found))[:len(found)])
-	for i, r := range readings {
-		var room [1 + maxEnds]string
-		all := append(room[:0], r.path)
-		if t.AnyEnd {
-			all = addEnds(all)
-		}
-		if i == 0 {
-			all = all[1:] // found is of the first
-		}
-		for _, path := range all {
-			if p.matchPath(path, r.encoded, t, other); !slices.Equal(other, found) {
-				others = append(others, slices.Clone(other))
-			}
+	if t.AnyEnd {
+		for _, r := range append(slices.Clip(others), cleaned) {
+			others = addEnds(others, r)
 		}
 	}
-	return others, ends
+	return cleaned, others, ends
 }
 
 // reading is a path as a router may read it. If it is encoded, its segments are decoded one by one.
@@ -94,41 +57,20 @@ func addReadings(readings []reading, t *adapter.Target) []reading {
 	return readings
 }
 
-// matchPath sets found to the rules that match a path. If it is encoded, its segments are decoded one by one.
-func (p *paths) matchPath(path string, encoded bool, t *adapter.Target, found set) {
-	copy(found, p.every)
-	var few [16]string
-	segments := p.split(path, few[:0])
-	for i := range segments {
-		if encoded {
-			if decoded, err := url.PathUnescape(segments[i]); err == nil {
-				segments[i] = decoded
-			}
-		}
-		if t.AnyCase {
-			segments[i] = lower(segments[i])
-		}
-	}
-	tree := p.exact
-	if t.AnyCase {
-		tree = p.folded
-	}
-	tree.match(segments, t, found)
-}
-
 // maxEnds is how many ends of a path are read.
 const maxEnds = 8
 
-// addEnds appends to a path what may be left of it by middleware that removes slashes at the end, or an extension, from
-// the first or the last dot of the last segment on; and what may be left of that.
-func addEnds(all []string) []string {
+// addEnds adds what may be left of a path by middleware that removes slashes at the end, or an extension, from the first
+// or the last dot of the last segment on; and what may be left of that.
+func addEnds(all []reading, r reading) []reading {
+	begin := len(all)
 	add := func(end string) {
-		if end != "" && len(all) <= maxEnds && !slices.Contains(all, end) {
-			all = append(all, end)
+		one := reading{end, r.encoded}
+		if end != "" && len(all)-begin < maxEnds && one != r && !slices.Contains(all[begin:], one) {
+			all = append(all, one)
 		}
 	}
-	for at := 0; at < len(all); at++ { //nolint:intrange // add appends to all
-		path := all[at]
+	cut := func(path string) {
 		add(strings.TrimRight(path, "/"))
 		segment := strings.LastIndexByte(path, '/') + 1
 		if dot := strings.IndexByte(path[segment:], '.'); dot >= 0 {
@@ -136,76 +78,43 @@ func addEnds(all []string) []string {
 			add(path[:strings.LastIndexByte(path, '.')])
 		}
 	}
+	cut(r.path)
+	for at := begin; at < len(all); at++ { //nolint:intrange // cut appends to all
+		cut(all[at].path)
+	}
 	return all
 }
 
-// split appends the segments of a path to all. Segments that are deeper than all patterns remain together.
-func (p *paths) split(path string, all []string) []string {
-	rest := strings.TrimPrefix(path, "/")
-	for range p.depth + 1 {
-		segment, after, more := strings.Cut(rest, "/")
-		if !more {
-			break
-		}
-		all, rest = append(all, segment), after
+// matches reports whether a reading of a path matches.
+func (p *pattern) matches(r reading, of *adapter.Target) bool {
+	rest, more := strings.TrimPrefix(r.path, "/"), true
+	if !r.encoded && !of.AnyCase && !strings.HasPrefix(rest, p.prefix) { // most of many rules
+		return false
 	}
-	return append(all, rest)
-}
-
-// pathTree finds the rules whose patterns a path matches.
-type pathTree struct {
-	literal map[string]*pathTree
-	wild    *pathTree
-	ends    [anything + 1][]int // of patterns whose segments end here
-}
-
-func newPathTree() *pathTree { return &pathTree{literal: make(map[string]*pathTree)} }
-
-func (t *pathTree) add(p *pattern, rule int, anyCase bool) {
+	var segment string
 	for _, s := range p.segments {
-		if anyCase {
-			s = lower(s)
+		if rest == "" { // it has ended, with a slash or without
+			return false
 		}
-		switch {
-		case s == "" && t.wild == nil:
-			t.wild = newPathTree()
-		case s != "" && t.literal[s] == nil:
-			t.literal[s] = newPathTree()
+		if segment, rest, more = strings.Cut(rest, "/"); s == "" {
+			continue
 		}
-		if s == "" {
-			t = t.wild
-		} else {
-			t = t.literal[s]
+		if r.encoded {
+			if decoded, err := url.PathUnescape(segment); err == nil {
+				segment = decoded
+			}
+		}
+		if s != segment && !(of.AnyCase && equalFold(s, segment)) {
+			return false
 		}
 	}
-	t.ends[p.end] = append(t.ends[p.end], rule)
-}
-
-// match adds the rules that match what is left of a path: segments, of which the last one is empty if the path ends
-// with a slash.
-func (t *pathTree) match(rest []string, of *adapter.Target, found set) {
-	if len(rest) == 0 || len(rest) == 1 && rest[0] == "" {
-		t.matchEnd(len(rest) == 1, of, found)
-		return
+	switch {
+	case rest != "":
+		return p.end == anything
+	case p.end == nothing:
+		return !more || of.AnySlash
+	case p.end == slash:
+		return more || of.AnySlash
 	}
-	found.addAll(t.ends[anything])
-	if next := t.literal[rest[0]]; next != nil {
-		next.match(rest[1:], of, found)
-	}
-	if t.wild != nil {
-		t.wild.match(rest[1:], of, found)
-	}
-}
-
-// matchEnd adds the rules that match a path which ends here, with a slash or without.
-func (t *pathTree) matchEnd(slashed bool, of *adapter.Target, found set) {
-	if slashed || of.AnySlash || of.AnyRest {
-		found.addAll(t.ends[anything])
-	}
-	if slashed || of.AnySlash {
-		found.addAll(t.ends[slash])
-	}
-	if !slashed || of.AnySlash {
-		found.addAll(t.ends[nothing])
-	}
+	return more || of.AnySlash || of.AnyRest
 }

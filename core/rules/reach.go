@@ -68,19 +68,17 @@ func (doc *document) notJoined(err error) {
 		return
 	}
 	problem, remedy := reason(err)
-	for i, r := range doc.rules {
-		if r.most(parts) > 1 {
+	earlier := ""
+	for _, r := range doc.rules {
+		switch n := r.most(parts); {
+		case n > 1:
 			r.at.asFirst().fault("limits of several descriptors may apply to one request: "+problem,
 				remedy+"; or write a rule for each")
-			continue
-		}
-		for _, earlier := range doc.rules[:i] {
-			if doc.all && r.most(parts) > 0 && earlier.most(parts) > 0 && earlier.match.meets(&r.match) {
-				r.at.asFirst().fault(
-					fmt.Sprintf("this rule and %q may apply to one request: %s", cut(earlier.name), problem),
-					remedy+"; or write apply: first")
-				break
-			}
+		case n > 0 && doc.all && earlier != "":
+			r.at.asFirst().fault(fmt.Sprintf("this rule and %q may apply to one request: %s", cut(earlier), problem),
+				remedy+"; or write apply: first")
+		case n > 0:
+			earlier = r.name
 		}
 	}
 }

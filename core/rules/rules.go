@@ -64,7 +64,6 @@ type Set struct {
 type state struct {
 	*document
 
-	index  *index
 	hash   string
 	loaded time.Time
 }
@@ -165,11 +164,7 @@ func (s *Set) read(content []byte) (made *state, err error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	matches := make([]match, len(doc.rules))
-	for i, r := range doc.rules {
-		matches[i] = r.match
-	}
-	return &state{document: doc, index: newIndex(matches), hash: hashOf(content), loaded: time.Now()}, nil
+	return &state{document: doc, hash: hashOf(content), loaded: time.Now()}, nil
 }
 
 // Hash returns the SHA-256 of the file whose rules are in force, in hexadecimal digits.
@@ -262,18 +257,7 @@ func (s *Set) inForce() (all []*engine.Rule) {
 // choose adds the rules that apply to a request.
 func (s *Set) choose(r adapter.Request, c *choice) error {
 	a := s.active.Load()
-	var few [manyRules / 64]uint64
-	n := (len(a.rules) + 63) / 64
-	found := set(slices.Grow(few[:0], n)[:n])
-	if err := a.find(r, c, found); err != nil {
-		return err
-	}
-	for i := found.next(0); i >= 0; i = found.next(i + 1) {
-		if err := a.rules[i].apply(r, c); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.find(r, c, func(rule int) error { return a.rules[rule].apply(r, c) })
 }
 
 // costOf returns how many requests a request costs: that of the rule, unless the request has its own.
@@ -284,26 +268,46 @@ func (r *rule) costOf(req adapter.Request) int {
 	return r.cost
 }
 
-// find sets found to the rules that apply to a request: all that match it, or the first one for each reading of its
-// path. Of what later middleware may leave, the first rule applies only if it does not match the path itself, where an
-// earlier one applies.
-func (a *state) find(r adapter.Request, c *choice, found set) error {
-	others, ends, err := a.index.find(r, c, found)
-	c.Ambiguous = others != nil
-	if !a.all {
-		for _, other := range others {
-			first := other.next(0)
-			if ends && first >= 0 && found.has(first) {
-				first = -1
-			}
-			other.setOnly(first)
+// find calls add with the rules that apply to a request, in the order of the file: all that match it, or the first one
+// for each reading of its path. Of what later middleware may leave, the first rule applies only if it does not match
+// the path itself, where an earlier one applies.
+func (a *state) find(r adapter.Request, c *choice, add func(rule int) error) error {
+	t, ok := r.(adapter.Targeter)
+	if !ok {
+		return errNoTarget
+	}
+	target := t.Target()
+	var few [4]reading
+	path, others, ends := readingsOf(&target, few[:0])
+	c.Ambiguous = len(others) > 0
+	decided := false // there is a rule for the cleaned path
+	for i, rule := range a.rules {
+		m := &rule.match
+		matches := func(r reading) bool { return m.path.matches(r, &target) }
+		cleaned, other := matches(path), slices.ContainsFunc(others, matches)
+		if !other && (!cleaned || decided) {
+			continue
 		}
-		found.setOnly(found.next(0))
+		holds, err := m.holds(r, &target, c)
+		if err != nil {
+			return err
+		}
+		if !holds {
+			continue
+		}
+		if cleaned && !decided || other && !(cleaned && ends) {
+			if err := add(i); err != nil {
+				return err
+			}
+		}
+		if !a.all {
+			decided, others = decided || cleaned, slices.DeleteFunc(others, matches)
+			if decided && len(others) == 0 {
+				return nil
+			}
+		}
 	}
-	for _, other := range others {
-		found.addSet(other)
-	}
-	return err
+	return nil
 }
 
 // apply adds what the rule asks of a request that it matches. An error or a deny list of a rule in shadow refuses
