@@ -142,26 +142,6 @@ func TestListsOfFoundAddresses(t *testing.T) {
 	}
 }
 
-// A text names the address that a request has.
-func TestTextOfFoundAddress(t *testing.T) {
-	l := newLimiterBy(t, core.PerHour(1), core.ByAddr(foundAddr))
-	r := found(netip.MustParseAddr("2001:db8::7"))
-	for _, want := range []bool{true, false} {
-		if d, err := l.Check(r); err != nil || d.Allowed != want {
-			t.Errorf("allowed %v, %v; want %v", d.Allowed, err, want)
-		}
-	}
-	if d, err := l.Allow(t.Context(), "2001:db8::8"); err != nil || d.Allowed {
-		t.Errorf("by text: allowed %v, %v", d.Allowed, err)
-	}
-	if err := l.Reset(t.Context(), "2001:db8::9"); err != nil {
-		t.Error(err)
-	}
-	if d, err := l.Check(r); err != nil || !d.Allowed {
-		t.Errorf("after Reset: allowed %v, %v", d.Allowed, err)
-	}
-}
-
 func TestNothingIsAllocatedForFoundAddresses(t *testing.T) {
 	addr := netip.MustParseAddr("2001:db8::7")
 	tcp := net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr, 1))

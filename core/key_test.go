@@ -272,6 +272,8 @@ func TestAllowNamesTheSameLog(t *testing.T) {
 	}{
 		{"address", core.ByIP(), from("203.0.113.9:1"), "203.0.113.9"},
 		{"address of the same /64", core.ByIP(), from("[2001:db8::1]:1"), "2001:db8::2"},
+		{"found address of the same /64", core.ByAddr(foundAddr), found(netip.MustParseAddr("2001:db8::7")),
+			"2001:db8::8"},
 		{"header", core.ByHeader("User", core.Unverified), from("203.0.113.9:1", "User", "ann"), "ann"},
 		{"own function", core.By(user), from("203.0.113.9:1", "User", "ann"), "ann"},
 	} {

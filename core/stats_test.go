@@ -63,10 +63,16 @@ func TestStatsOfAnOutage(t *testing.T) {
 			}
 		}
 		allow("a")
-		want := core.Stats{Policy: "100-per-hour", Store: s, Breaker: "closed"}
-		if got := l.Stats(); got != want {
-			t.Errorf("before: %+v, want %+v", got, want)
+		check := func(when, want string) {
+			t.Helper()
+			n := l.Stats()
+			got := fmt.Sprintf("%s, %d outages of %d failures, %d to replay, %d lost, %d replayed",
+				n.Breaker, n.Outages, n.Failures, n.Backlog, n.Lost, n.Replayed)
+			if got != want || n.Policy != "100-per-hour" || n.Store != core.Store(s) {
+				t.Errorf("%s: %s; want %s", when, got, want)
+			}
 		}
+		check("before", "closed, 0 outages of 0 failures, 0 to replay, 0 lost, 0 replayed")
 		s.Fail(errors.New("away"))
 		for range 5 {
 			time.Sleep(time.Millisecond)
@@ -74,20 +80,14 @@ func TestStatsOfAnOutage(t *testing.T) {
 		}
 		allow("b") // for which there is a place
 		allow("c") // for which there is none
-		want.Breaker, want.Outages, want.Failures, want.Backlog, want.Lost = "open", 1, 5, 6, 1
-		if got := l.Stats(); got != want {
-			t.Errorf("during an outage: %+v, want %+v", got, want)
-		}
+		check("during an outage", "open, 1 outages of 5 failures, 6 to replay, 1 lost, 0 replayed")
 		s.Fail(nil)
 		for range 10 {
 			s.Advance(time.Second)
 			time.Sleep(time.Second)
 			synctest.Wait()
 		}
-		want.Breaker, want.Backlog, want.Replayed = "closed", 0, 6
-		if got := l.Stats(); got != want {
-			t.Errorf("after the replay: %+v, want %+v", got, want)
-		}
+		check("after the replay", "closed, 1 outages of 5 failures, 0 to replay, 1 lost, 6 replayed")
 	})
 }
 

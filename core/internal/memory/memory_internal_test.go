@@ -166,7 +166,7 @@ func TestSizes(t *testing.T) {
 	before := p.s.Bytes()
 	p.allow("k")
 	if n := p.s.Bytes() - before - smallestTable*16; n != 192 && math.MaxInt > math.MaxInt32 {
-		t.Errorf("a key takes %d bytes, want 192", n)
+		t.Errorf("a key takes %d bytes, want 192: the documentation tells the memory of keys", n)
 	}
 }
 
