@@ -56,7 +56,13 @@ func TestMistakesWithKeysOfLimits(t *testing.T) {
 	if _, _, err := core.Bind[*int](l, func() {}, func() {}); err == nil || !strings.Contains(err.Error(), "By(func(") {
 		t.Errorf("bound for another framework: %v", err)
 	}
+	// A request without such a key is refused.
+	l = newLimiterBy(t, core.Limits{core.PerMinute(1).By(core.ByHeader("Org", core.Unverified))}, core.ByIP())
+	if d, err := l.Check(from("192.0.2.1:1")); !errors.Is(err, core.ErrNoKey) || d.Allowed {
+		t.Errorf("%v, %v; want no key", d, err)
+	}
 	// Without a request, such a key is an error that names it.
+	l = newLimiterBy(t, core.Limits{core.PerMinute(1).By(org)}, core.ByIP())
 	if d, err := l.Allow(t.Context(), "192.0.2.1"); !errors.Is(err, core.ErrNoKey) || d.Allowed ||
 		!strings.Contains(err.Error(), "the limit 1/minute, made by By: ") {
 		t.Errorf("%v, %v", d, err)
