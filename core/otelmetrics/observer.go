@@ -18,9 +18,7 @@ package otelmetrics
 import (
 	"context"
 	"reflect"
-	"runtime"
 	"sync"
-	"weak"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -85,36 +83,27 @@ func Forget(m metric.Meter, policy string) {
 	observerOf(m).events.Forget(policy)
 }
 
-// observers has those of meters, of which each has one as long as it lives.
+// observers has the observer of each meter, so that all that a program makes of one meter are the same.
 var observers struct {
 	sync.Mutex
 
-	of map[weak.Pointer[byte]]weak.Pointer[observer]
+	of map[metric.Meter]*observer
 }
 
 func observerOf(m metric.Meter) *observer {
-	v := reflect.ValueOf(m)
-	if v.Kind() != reflect.Pointer {
+	if !reflect.ValueOf(m).Comparable() {
 		return newObserver(m)
 	}
-	meter := weak.Make((*byte)(v.UnsafePointer()))
 	observers.Lock()
 	defer observers.Unlock()
-	if o := observers.of[meter].Value(); o != nil {
-		return o
-	}
-	o := newObserver(m)
-	if observers.of == nil {
-		observers.of = make(map[weak.Pointer[byte]]weak.Pointer[observer])
-	}
-	observers.of[meter] = weak.Make(o)
-	runtime.AddCleanup(o, func(meter weak.Pointer[byte]) {
-		observers.Lock()
-		defer observers.Unlock()
-		if observers.of[meter].Value() == nil {
-			delete(observers.of, meter)
+	o := observers.of[m]
+	if o == nil {
+		if observers.of == nil {
+			observers.of = make(map[metric.Meter]*observer)
 		}
-	}, meter)
+		o = newObserver(m)
+		observers.of[m] = o
+	}
 	return o
 }
 

@@ -3,7 +3,6 @@ package otelmetrics
 import (
 	"context"
 	"errors"
-	"math"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -63,12 +62,9 @@ func observe(to metric.Observer, instrument metric.Int64Observable, s metricsum.
 	if s.Value == 0 && !s.Began.IsZero() {
 		return
 	}
-	if s.Unit == "ms" {
-		s.Value *= 1000
-	}
 	attrs := []attribute.KeyValue{attrPolicy.String(s.Policy)}
 	for i, label := range s.Metric.Labels {
 		attrs = append(attrs, attributes[label].String(s.Labels[i]))
 	}
-	to.ObserveInt64(instrument, int64(math.Round(s.Value)), metric.WithAttributes(attrs...))
+	to.ObserveInt64(instrument, int64(s.Value), metric.WithAttributes(attrs...))
 }

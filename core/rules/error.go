@@ -45,9 +45,6 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// Unwrap returns nil: an Error has no cause.
-func (e *Error) Unwrap() error { return nil }
-
 // faults collects the mistakes of a file.
 type faults struct {
 	file string

@@ -143,7 +143,7 @@ func (e *Events) Add(of *core.Event) (source int, decided bool) {
 
 // Report calls yield with the value of each metric that has happened, and with 0 for some that have not.
 func (e *Events) Report(yield func(Sample)) {
-	for policy, c := range e.policies.All {
+	for policy, c := range e.policies.All() {
 		sample := func(m *Metric, n uint64, labels ...string) {
 			yield(Sample{m, policy, labels, float64(n), c.began})
 		}

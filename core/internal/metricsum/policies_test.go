@@ -2,7 +2,6 @@ package metricsum_test
 
 import (
 	"fmt"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,7 +31,7 @@ func TestPolicies(t *testing.T) {
 	}
 	for round := range int64(2) {
 		count()
-		known := maps.Collect(policies.All)
+		known := policies.All()
 		if len(known) != 20 || begun.Load() != 20*(round+1) {
 			t.Errorf("%d policies, of which %d have begun, want 20", len(known), begun.Load())
 		}

@@ -16,7 +16,7 @@ type Metric struct {
 	Counter    bool     // it never decreases
 	Prometheus string   // its name
 	OTel       string   // its name
-	Unit       string   // of OTel; in "ms" are 1,000 times a sample's value
+	Unit       string   // of OTel
 	Help       string   // what it is
 	Labels     []string // beside the policy, as Prometheus names them
 }
