@@ -127,7 +127,8 @@ func TestListsOfFoundAddresses(t *testing.T) {
 		entry string
 		names bool
 	}{
-		{byAddr, addr, "2001:db8::7", true}, {byAddr, addr, "2001:db8::8", false}, {byAddr, addr, "2001:db8::/32", true},
+		{byAddr, addr, "2001:db8::7", true}, {byAddr, addr, "2001:db8::8", false},
+		{byAddr, addr, "2001:db8::/32", true},
 		{byValue, addr, "2001:db8::7", true}, {byValue, addr, "2001:db8::8", false},
 		{byValue, addr, "2001:db8::/32", true}, {byValue, "192.0.2.7", "192.0.2.7", true},
 		{byValue, "192.0.2.7", "192.0.2.0/24", false}, {byValue, "ann", "ann", true},

@@ -29,7 +29,8 @@ func TestCalendarLimits(t *testing.T) {
 			t.Errorf("%v is not %s, which reads as %v, %v", limit, text, read, err)
 		}
 	}
-	if a, b := core.PerMonth(7).In(berlin).From(last), core.PerMonth(7).From(last).In(berlin); a.String() != b.String() {
+	a, b := core.PerMonth(7).In(berlin).From(last), core.PerMonth(7).From(last).In(berlin)
+	if a.String() != b.String() {
 		t.Errorf("%v is not %v", a, b)
 	}
 }

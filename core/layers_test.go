@@ -86,7 +86,8 @@ var layers = []struct {
 	}},
 	{below + "redisstore", []string{
 		below + "store", inside + "redisclient", inside + "redislog", inside + "within",
-		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
+		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous",
+		"go.uber.org/atomic", "golang.org/x/sys",
 	}},
 	// Newer versions of fasthttp need go-brrr in place of brotli.
 	{below + "fasthttpadapter", []string{

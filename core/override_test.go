@@ -201,7 +201,8 @@ func TestOverrideOfOneOfTwoKeys(t *testing.T) {
 		"counters": {core.PerMinute(3), core.PerMonth(5), core.PerMonth(4)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, core.Limits{c.organisation.By(byOrganisation), c.user.By(byUser).Named("user")}, core.WithOverrides())
+			l := newLimiter(t, core.Limits{c.organisation.By(byOrganisation), c.user.By(byUser).Named("user")},
+				core.WithOverrides())
 			overrideIn(t, l, "7", core.Override{By: byOrganisation, Limits: core.Limits{c.override}})
 			as := func(organisation, user string) context.Context {
 				return context.WithValue(inOrganisation(t.Context(), organisation), overrideUser{}, user)
@@ -538,7 +539,8 @@ func TestRemoveOverrideByID(t *testing.T) {
 func TestOverrideThatCannotBeApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := core.NewMemoryStore()
-		other := newLimiterBy(t, core.PerMinute(2), core.ByIP(), core.WithOverrides(), core.WithStore(s), core.WithName("p"))
+		other := newLimiterBy(t, core.PerMinute(2), core.ByIP(), core.WithOverrides(), core.WithStore(s),
+			core.WithName("p"))
 		const k = "192.0.2.9"
 		overrideIn(t, other, k, core.Override{Limits: core.Limits{core.PerMinute(5)}})
 		_, all, err := s.Overrides(t.Context(), "p", "")

@@ -1,4 +1,5 @@
-// Package coretest tests that a store or an adapter of your own does what sash needs, and has a store for tests of programs.
+// Package coretest tests that a store or an adapter of your own does what sash needs, and has a store for tests of
+// programs.
 //
 //	func TestMyStore(t *testing.T) {
 //		coretest.Store(t, coretest.StoreConfig{

@@ -3,7 +3,6 @@ package coretest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -16,17 +15,15 @@ import (
 
 // examples are the cases that show what a store must do.
 var examples = []struct {
-	name  string
-	costs bool // takes cost more than one unit
-	run   func(*example)
+	name string
+	run  func(*example)
 }{
-	{"ExactBoundary", false, exactBoundary},
-	{"KeysApart", false, keysApart},
-	{"AllOrNothing", true, allOrNothing},
-	{"InvalidTakes", false, invalidTakes},
-	{"Overrides", false, storedOverrides},
-	{"TooManyOverrides", false, tooManyOverrides},
-	{"Concurrent", false, concurrent},
+	{"ExactBoundary", exactBoundary},
+	{"KeysApart", keysApart},
+	{"InvalidTakes", invalidTakes},
+	{"Overrides", storedOverrides},
+	{"TooManyOverrides", tooManyOverrides},
+	{"Concurrent", concurrent},
 }
 
 // example is a store, and the log that most cases ask.
@@ -46,14 +43,6 @@ func newExample(t *testing.T, c *StoreConfig) *example {
 // sliding returns a limit on the only log of its window.
 func sliding(quota int, window time.Duration) *store.Limit {
 	return &store.Limit{Log: window.String(), Quota: quota, Window: window}
-}
-
-// need skips the test unless the store can decide about these limits in one request.
-func (e *example) need(limits ...*store.Limit) {
-	e.Helper()
-	if err := e.Store.Validate(limits...); err != nil {
-		e.Skip(err)
-	}
 }
 
 // optional returns the store as one with optional methods, or skips the test.
@@ -151,34 +140,6 @@ func keysApart(e *example) {
 			}
 		}
 	}
-}
-
-func allOrNothing(e *example) {
-	hour, second := sliding(4, time.Hour), sliding(2, time.Second)
-	e.need(hour, second)
-	want := func(cost int, usedHour, usedSecond int, waitHour, waitSecond time.Duration) {
-		e.Helper()
-		a := e.takes(store.Take{Limit: hour, Cost: cost}, store.Take{Limit: second, Cost: cost})
-		if got, want := fmt.Sprint(a[0].Used, a[0].Retry, a[1].Used, a[1].Retry),
-			fmt.Sprint(usedHour, waitHour, usedSecond, waitSecond); got != want {
-			e.Errorf("cost %d: used and wait of the hour and the second %s, want %s", cost, got, want)
-		}
-		if a[0].Allowed != (waitHour == 0) || a[1].Allowed != (waitSecond == 0) {
-			e.Errorf("cost %d: the hour allows it %v, the second %v; want it as the waits say", cost, a[0].Allowed,
-				a[1].Allowed)
-		}
-	}
-	want(1, 0, 0, 0, 0)
-	e.Advance(400 * time.Millisecond)
-	want(1, 1, 1, 0, 0)
-	for range 10 { // the hour must not be charged for these
-		want(1, 2, 2, 0, 600*time.Millisecond)
-	}
-	e.Advance(600 * time.Millisecond)
-	want(2, 2, 1, 0, 400*time.Millisecond)
-	e.Advance(400 * time.Millisecond)
-	want(2, 2, 0, 0, 0)
-	want(1, 4, 2, time.Hour-1400*time.Millisecond, time.Second)
 }
 
 // Takes that are not those of one request are errors, and record nothing.

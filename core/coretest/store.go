@@ -43,7 +43,7 @@ type StoreConfig struct {
 	// InTurn says that logs of different keys are asked one after the other, and those behind a denial not at all.
 	InTurn bool
 
-	// Units says that each take costs one unit: cases with costs are skipped.
+	// Units says that each take costs one unit.
 	Units bool
 }
 
@@ -64,12 +64,7 @@ func Store(t *testing.T, c StoreConfig) {
 		c.Callers = 8
 	}
 	for _, e := range examples {
-		t.Run(e.name, func(t *testing.T) {
-			if c.Units && e.costs {
-				t.Skip("each take costs one unit")
-			}
-			c.Run(t, func(t *testing.T) { e.run(newExample(t, &c)) })
-		})
+		t.Run(e.name, func(t *testing.T) { c.Run(t, func(t *testing.T) { e.run(newExample(t, &c)) }) })
 	}
 	config := definition.Config{
 		New: func(t *testing.T) definition.Clocked { return definition.Clocked(c.New(t)) }, Run: c.Run,

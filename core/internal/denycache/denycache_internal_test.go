@@ -60,7 +60,9 @@ func TestAgainstTheStore(t *testing.T) {
 					continue
 				}
 				ids++
-				first := &store.Take{Key: k, Limit: limits[r.IntN(5)], Cost: 1 + r.IntN(3), ID: ids, Mode: store.Mode(r.IntN(5))}
+				first := &store.Take{
+					Key: k, Limit: limits[r.IntN(5)], Cost: 1 + r.IntN(3), ID: ids, Mode: store.Mode(r.IntN(5)),
+				}
 				if first.Limit.Algorithm != store.SlidingLog && first.Mode != store.ModeAtMost {
 					first.Mode = store.ModeCharge
 				}
@@ -91,7 +93,8 @@ func TestAgainstTheStore(t *testing.T) {
 							t.Fatal(err)
 						}
 						if a.Allowed || a != want[0] {
-							t.Fatalf("seed %#x, %d: %+v of %v is remembered, the store has %+v", seed, i, a, &peek, want[0])
+							t.Fatalf("seed %#x, %d: %+v of %v is remembered, the store has %+v",
+								seed, i, a, &peek, want[0])
 						}
 					}
 					if known == 0 {

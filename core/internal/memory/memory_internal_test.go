@@ -539,8 +539,9 @@ func TestKeysComeAndGo(t *testing.T) {
 			for i := range 20 * keys {
 				list := []store.Take{{Key: steady.key(strconv.Itoa(i % keys)), Limit: steady.limit, Cost: 1}}
 				if i%2 == 0 { // with another key, which is mostly in use or without an entry
-					list = append(list, store.Take{Key: fleeting.key(strconv.Itoa(i % 50)), Limit: sliding(1<<20, time.Second),
-						Cost: 1})
+					list = append(list, store.Take{
+						Key: fleeting.key(strconv.Itoa(i % 50)), Limit: sliding(1<<20, time.Second), Cost: 1,
+					})
 				}
 				answers := make([]store.Answer, len(list))
 				s.Take(list, answers)

@@ -272,7 +272,8 @@ func TestTwoKeysOfOneSharedLog(t *testing.T) {
 	a, b := p.pair()
 	ask := func(first, second int, mode store.Mode) []store.Answer {
 		takes := []store.Take{
-			{Key: p.key(a), Limit: p.limit, Cost: first, Mode: mode}, {Key: p.key(b), Limit: p.limit, Cost: second, Mode: mode},
+			{Key: p.key(a), Limit: p.limit, Cost: first, Mode: mode},
+			{Key: p.key(b), Limit: p.limit, Cost: second, Mode: mode},
 		}
 		answers := make([]store.Answer, 2)
 		p.s.Take(takes, answers)
@@ -291,8 +292,10 @@ func TestTwoKeysOfOneSharedLog(t *testing.T) {
 		for _, mode := range []store.Mode{store.ModePeek, store.ModeCharge} {
 			got := ask(c.costs[0], c.costs[1], mode)
 			for i := range got {
-				if got[i].Used != c.used || got[i].Allowed != (i == 0 || c.allowed) || !got[i].Allowed && got[i].Retry <= 0 {
-					t.Errorf("%v, costs %d: %+v, want room for the second %v, %d used", mode, c.costs, got, c.allowed, c.used)
+				if got[i].Used != c.used || got[i].Allowed != (i == 0 || c.allowed) ||
+					!got[i].Allowed && got[i].Retry <= 0 {
+					t.Errorf("%v, costs %d: %+v, want room for the second %v, %d used",
+						mode, c.costs, got, c.allowed, c.used)
 				}
 			}
 		}

@@ -49,9 +49,12 @@ func TestStoredAddresses(t *testing.T) {
 	var c Classes
 	ns := store.NewNamespace("p", "own", nil)
 	var keys []store.Key
-	for _, s := range []string{"192.0.2.1/32", "192.0.2.0/24", "::ffff:192.0.2.0/120", "2001:db8::/64", "2001:db8::/56"} {
+	for _, s := range []string{
+		"192.0.2.1/32", "192.0.2.0/24", "::ffff:192.0.2.0/120", "2001:db8::/64", "2001:db8::/56",
+	} {
 		p := netip.MustParsePrefix(s)
-		keys = append(keys, store.Key{Namespace: ns, Identity: store.Identity{Kind: "by", Addr: p.Addr(), Bits: p.Bits()}},
+		keys = append(keys,
+			store.Key{Namespace: ns, Identity: store.Identity{Kind: "by", Addr: p.Addr(), Bits: p.Bits()}},
 			*text(ns, "", s))
 	}
 	for i := range keys {
