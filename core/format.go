@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/errtypes"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -67,7 +68,7 @@ func (e *Event) attrs() []slog.Attr {
 		attrs = append(attrs, slog.Any("decision", slog.GroupValue(d.attrs()...)))
 	}
 	if e.Err != nil {
-		attrs = append(attrs, slog.String("error", store.ErrorTypes(e.Err)))
+		attrs = append(attrs, slog.String("error", errtypes.Of(e.Err)))
 	}
 	if e.Shadow != nil {
 		attrs = append(attrs, slog.Any("shadow", slog.GroupValue(e.Shadow.attrs()...)))

@@ -19,7 +19,7 @@ var (
 	layersOfLimits = []string{below + "store", inside + "calendar"}
 	layersOfMemory = []string{below + "store", inside + "counter", inside + "slide", inside + "storedkey"}
 	layersOfGuard  = append([]string{
-		below + "event", inside + "denycache", inside + "lease", inside + "memory", inside + "permits",
+		below + "event", inside + "denycache", inside + "errtypes", inside + "lease", inside + "memory", inside + "permits",
 		inside + "within",
 	}, layersOfMemory...)
 	layersOfEngine = slices.Concat([]string{
@@ -46,9 +46,10 @@ var layers = []struct {
 	{inside + "within", nil},
 	{inside + "clientip", []string{below + "adapter"}},
 	{inside + "setup", []string{below + "adapter"}},
-	{inside + "refusal", []string{below + "adapter", below + "store", inside + "setup"}},
+	{inside + "refusal", []string{below + "adapter", below + "store", inside + "errtypes", inside + "setup"}},
 	{inside + "counter", []string{below + "store"}},
 	{inside + "denycache", []string{below + "store"}},
+	{inside + "errtypes", []string{below + "store"}},
 	{inside + "permits", []string{below + "store"}},
 	{inside + "storedkey", []string{below + "store"}},
 	{inside + "limittext", layersOfLimits},

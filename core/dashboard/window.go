@@ -12,6 +12,7 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/errtypes"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -131,7 +132,7 @@ func answered[Q any](action bool, f func(*handler, *http.Request, *Q) (any, erro
 // refuse answers with an error. The text of an error from elsewhere may have an identity in it, so the answer has only
 // its types.
 func refuse(w http.ResponseWriter, err error) {
-	status, text := http.StatusBadGateway, "the request failed: "+store.ErrorTypes(err)
+	status, text := http.StatusBadGateway, "the request failed: "+errtypes.Of(err)
 	var refused *refusal
 	var failed *store.StoreError
 	var config *core.ConfigError

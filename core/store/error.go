@@ -1,10 +1,6 @@
 package store
 
-import (
-	"errors"
-	"fmt"
-	"strings"
-)
+import "errors"
 
 // ConfigError is one mistake in the configuration or the use of a limiter. Functions that find several mistakes join
 // them; [errors.As] returns the first. A store puts no key into Problem and Remedy, since they are logged.
@@ -73,34 +69,4 @@ func Error(err error) error {
 		return err
 	}
 	return &StoreError{Err: err}
-}
-
-const mostTypes = 4 // of one error
-
-// ErrorTypes returns the Go types of err and of what it wraps, such as "*fmt.wrapError *net.OpError". The text of an
-// error from outside this module may contain an identity; its type does not. For a StoreError it adds the class.
-func ErrorTypes(err error) string {
-	var b strings.Builder
-	for n := 0; err != nil && n < mostTypes; n++ {
-		if n > 0 {
-			b.WriteByte(' ')
-		}
-		fmt.Fprintf(&b, "%T", err)
-		failed, ok := err.(*StoreError) //nolint:errorlint // each error of the chain in turn
-		if ok && failed != nil && isWord(failed.Class) {
-			b.WriteString("(" + failed.Class + ")")
-		}
-		next := errors.Unwrap(err)
-		if several, ok := err.(interface{ Unwrap() []error }); ok && len(several.Unwrap()) > 0 {
-			next = several.Unwrap()[0]
-		}
-		err = next
-	}
-	return b.String()
-}
-
-// isWord reports whether a class is fit for a log: 1 to 64 letters, digits, '.', '_' or '-'.
-func isWord(s string) bool {
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-	return s != "" && len(s) <= 64 && strings.Trim(s, allowed) == ""
 }

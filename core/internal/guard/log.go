@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/sashlimit/sash/core/internal/errtypes"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -65,7 +66,7 @@ func (l *outageLog) log(level slog.Level, text string, more ...slog.Attr) {
 // textOf returns what may be logged of an error: nothing that tells whose key it is about. One without a class was not
 // classified by its store, and its text may contain any part of the call.
 func textOf(err *store.StoreError, k *store.Key) string {
-	types := store.ErrorTypes(err.Err)
+	types := errtypes.Of(err.Err)
 	if err.Class == "" || err.Err == nil {
 		return types
 	}

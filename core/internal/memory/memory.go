@@ -137,7 +137,7 @@ func (s *Store) dueNow(p *part, k *store.Key) int {
 	}
 	slot := p.shard.entries.index(hash, p.entry)
 	p.shard.entries.all()[slot].due = dueAt(p.at)
-	s.sweepIn(p.at, 0)
+	s.sweepSoon(p.at)
 	return slot
 }
 

@@ -218,7 +218,7 @@ func TestVoidEntriesAreRemoved(t *testing.T) {
 				if p.s.Shared() > 0 {
 					t.Errorf("%d takes of shared logs; want none", p.s.Shared())
 				}
-				time.Sleep(shortestPeriod + time.Second)
+				time.Sleep(sweepPeriod + time.Second)
 				if synctest.Wait(); p.s.Keys() > 0 {
 					t.Errorf("%d keys", p.s.Keys())
 				}

@@ -70,17 +70,18 @@ func (s *Store) findOrAdd(p *part, k *store.Key, limit *store.Limit) {
 		sh.now = shared.now // an entry of the key's own must not begin before what it has in the shared one
 	}
 	// A key that shares an entry does so until what it has there has left: logs of its own would be a second quota.
-	stays := shared != nil && shared.mayHold(p)
-	if limit != nil && !stays && s.claim() {
-		p.entry, p.own = sh.add(s, k, p.hash, limit), true
+	if shared == nil || !shared.mayHold(p) {
+		if limit != nil && s.claim() {
+			p.entry, p.own = sh.add(s, k, p.hash, limit), true
+		}
+		if p.own || limit == nil {
+			if shared != nil {
+				shared.mu.Unlock()
+			}
+			return
+		}
 	}
-	switch {
-	case shared != nil && (p.own || limit == nil && !stays):
-		shared.mu.Unlock()
-		return
-	case p.own || limit == nil && !stays:
-		return
-	case shared == nil:
+	if shared == nil {
 		shares := s.sharedKey(k, p.hash)
 		shared = sh.add(s, &shares, shares.Hash(), limit)
 		s.sharing.Add(1)
@@ -96,7 +97,7 @@ func (sh *shard) add(s *Store, k *store.Key, hash uint64, limit *store.Limit) *e
 	e := &entry{key: s.classes.Stored(k), now: sh.now, log: log{limit: limit, Log: slide.New(sh.lastID)}}
 	e.mu.Lock()
 	sh.entries.add(hash, e, dueAt(sh.now)) // due at once, because the take may record nothing
-	s.sweepIn(sh.now, 0)
+	s.sweepSoon(sh.now)
 	return e
 }
 

@@ -14,26 +14,21 @@ const (
 	sweepWhenFull = 128 // entries, about, that are swept for a new key if there is no place
 )
 
-// sweep looks at the entries in some slots: it removes those that are void, and frees unused memory of the others. It
-// returns how long it takes until another one may be void. The caller holds the shard's lock, and that of no entry.
-func (sh *shard) sweep(s *Store, first int) (next time.Duration) {
-	next = longestPeriod
+// sweep looks at the entries in some slots: it removes those that are void, and frees unused memory of the others. The
+// caller holds the shard's lock, and that of no entry.
+func (sh *shard) sweep(s *Store, first int) {
 	for i := first; i < first+sweepAtOnce && i < len(sh.entries.all()); {
 		p := &sh.entries.all()[i]
 		e := p.entry.Load()
-		if e != nil && p.due.after(sh.now) <= 0 { // earlier it is not even read, since it is seldom in the cache
+		if e != nil && !p.due.isAfter(sh.now) { // earlier it is not even read, since it is seldom in the cache
 			e.lock(sh.now)
 			removed := sh.tidy(s, i)
 			if e.mu.Unlock(); removed {
 				continue // another entry may have moved to this slot
 			}
 		}
-		if e != nil {
-			next = min(next, p.due.after(sh.now))
-		}
 		i++
 	}
-	return next
 }
 
 // tidy removes the entry in slot i, which is locked, if it is void. Otherwise it frees what memory it can. It reports
@@ -81,50 +76,38 @@ func (s *Store) makeRoom(p *part, k *store.Key) {
 	}
 }
 
-// A timer sweeps all entries while there are any, so that idle ones are removed without traffic: when the first of them
-// may be void, but no earlier than shortestPeriod after the sweep before it.
+// A timer sweeps all entries once in a sweepPeriod while there are any, so that idle ones are removed without traffic.
 const (
-	shortestPeriod = 30 * time.Second
-	longestPeriod  = 24 * time.Hour
-	timerDelay     = time.Minute // a timer that is late by more has been lost
-	noTimer        = math.MinInt64
+	sweepPeriod = 30 * time.Second
+	timerDelay  = time.Minute // a timer that is late by more has been lost
+	noTimer     = math.MinInt64
 )
 
-// sweepIn starts a timer for an entry that may be void after that time, unless one is pending that fires soon enough.
-func (s *Store) sweepIn(now int64, in time.Duration) {
-	in = min(max(in, shortestPeriod), longestPeriod)
-	// In tests a pending timer may be lost: the timers of a testing/synctest bubble end with it, and each bubble has a
-	// clock of its own.
-	next := now + int64(in)
-	if at := s.timerAt.Load(); at < now-int64(timerDelay) || at > next {
-		if s.timerAt.CompareAndSwap(at, next) {
-			s.startTimer(next, in)
-		}
+// sweepSoon starts the timer, unless it is pending. In tests it may be lost: the timers of a testing/synctest bubble end
+// with it, and each bubble has a clock of its own. It does not keep the store in memory. A timer is used once and never
+// stopped, because one made in a bubble must not be used outside of it, and a store may be used in several bubbles.
+func (s *Store) sweepSoon(now int64) {
+	at, next := s.timerAt.Load(), now+int64(sweepPeriod)
+	if at >= now-int64(timerDelay) && at <= next || !s.timerAt.CompareAndSwap(at, next) {
+		return
 	}
-}
-
-// startTimer starts a timer that does not keep the store in memory. A timer is used once and never stopped, because a
-// timer made in a testing/synctest bubble must not be used outside of it, and a store may be used in several bubbles.
-func (s *Store) startTimer(at int64, in time.Duration) {
 	store := weak.Make(s)
-	time.AfterFunc(in, func() {
+	time.AfterFunc(sweepPeriod, func() {
 		s := store.Value()
-		if s == nil || s.timerAt.Load() != at { // another timer has replaced this one
+		if s == nil || s.timerAt.Load() != next { // another timer has replaced this one
 			return
 		}
-		next, ahead := s.sweepAll()
+		ahead := s.sweepAll()
 		// Entries ahead of the clock, which happens only in testing/synctest bubbles, do not become void. The timer must
 		// not restart itself then, or else the bubble would never detect a deadlock.
-		if s.timerAt.CompareAndSwap(at, noTimer) && !ahead && (s.keys.Load() > 0 || s.sharing.Load() > 0) {
-			s.sweepIn(s.clock(), next)
+		if s.timerAt.CompareAndSwap(next, noTimer) && !ahead && (s.keys.Load() > 0 || s.sharing.Load() > 0) {
+			s.sweepSoon(s.clock())
 		}
 	})
 }
 
-// sweepAll sweeps all entries. It returns how long it takes until another one may be void, and whether entries are
-// ahead of the clock.
-func (s *Store) sweepAll() (next time.Duration, ahead bool) {
-	next = longestPeriod
+// sweepAll sweeps all entries. It reports whether some are ahead of the clock.
+func (s *Store) sweepAll() (ahead bool) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		for slot, more := 0, true; more; {
@@ -134,7 +117,7 @@ func (s *Store) sweepAll() (next time.Duration, ahead bool) {
 				now := s.clock()
 				ahead = ahead || sh.now > now+int64(timerDelay)
 				sh.now = max(sh.now, now)
-				next = min(next, sh.sweep(s, slot))
+				sh.sweep(s, slot)
 			}
 			if slot += sweepAtOnce; size != len(sh.entries.all()) {
 				slot = 0 // the table has shrunk, so entries have moved
@@ -147,5 +130,5 @@ func (s *Store) sweepAll() (next time.Duration, ahead bool) {
 			}
 		}
 	}
-	return next, ahead
+	return ahead
 }

@@ -132,7 +132,5 @@ const (
 
 func dueAt(at int64) dueTime { return dueTime(at / dueStep) }
 
-// after returns how long after an instant it is, in whole steps; below 0 if it is before that.
-func (d dueTime) after(now int64) time.Duration {
-	return time.Duration(int32(d-dueTime(now/dueStep))) * dueStep
-}
+// isAfter reports whether it is after an instant, by a whole step.
+func (d dueTime) isAfter(now int64) bool { return int32(d-dueAt(now)) > 0 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/errtypes"
 	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -52,7 +53,7 @@ func (l *Log) Refused(ctx context.Context, r Refusal) {
 	}
 	attrs := []slog.Attr{slog.String("key", r.Key), slog.String("reason", r.Reason)}
 	if r.Err != nil {
-		attrs = append(attrs, slog.String("error", store.ErrorTypes(r.Err)))
+		attrs = append(attrs, slog.String("error", errtypes.Of(r.Err)))
 	}
 	text := "sash: a request is refused (" + strconv.Itoa(r.Status) + ")"
 	l.log(ctx, about{r.Policy, r.Status}, level, text, r.Err, attrs)
@@ -60,7 +61,7 @@ func (l *Log) Refused(ctx context.Context, r Refusal) {
 
 // Failed logs that something has failed which refuses no request.
 func (l *Log) Failed(ctx context.Context, policy, what string, err error) {
-	attrs := []slog.Attr{slog.String("error", store.ErrorTypes(err))}
+	attrs := []slog.Attr{slog.String("error", errtypes.Of(err))}
 	if own := (*store.ConfigError)(nil); errors.As(err, &own) {
 		attrs = append(attrs, slog.String("reason", own.Error()))
 	}

@@ -81,7 +81,8 @@ func (c *Classes) Stored(k *store.Key) Key {
 
 // Equal reports whether a stored key names the same log as k.
 func (s *Key) Equal(k *store.Key) bool {
-	if c := s.class; c.kind != k.Kind || c.scope != k.Scope || c.namespace != k.Namespace && !c.equal(k) {
+	if c := s.class; c.kind != k.Kind || c.scope != k.Scope ||
+		c.namespace != k.Namespace && c.namespace.Name() != k.Namespace.Name() {
 		return false
 	}
 	switch s.form {
@@ -96,11 +97,6 @@ func (s *Key) Equal(k *store.Key) bool {
 	}
 	return int(s.size) == k.Bits && k.Addr.IsValid() && k.Addr.Is4() == (s.form == ipv4) &&
 		k.Addr.As16() == [16]byte(s.bytes[:16])
-}
-
-// equal reports whether the namespace of k is of the same name.
-func (c *class) equal(k *store.Key) bool {
-	return (&store.Key{Namespace: c.namespace}).Equal(&store.Key{Namespace: k.Namespace})
 }
 
 // Kind returns the kind of the key.
