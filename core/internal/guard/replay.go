@@ -265,14 +265,11 @@ func (g *Guard) wakeReplays() {
 // replayInBackground replays all backlogs again and again until nothing is left or the guard is closed.
 func (g *Guard) replayInBackground() {
 	for tidied := time.Now(); ; {
-		timer := time.NewTimer(jitter())
 		select {
 		case <-g.background.Done():
-			timer.Stop()
 			return
 		case <-g.wake:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(jitter()):
 		}
 		if !g.isOpen() && (!g.breaker.failing.Load() || g.ping() == nil) {
 			unanswered := g.unanswered.Load()
