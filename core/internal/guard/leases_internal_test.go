@@ -81,6 +81,14 @@ func (f *fleet) ask(process, cost int) bool {
 	return true
 }
 
+// units returns the units that the store has in the log of a limit.
+func (f *fleet) units(limit int) (n int) {
+	for _, e := range f.store.logs.Log(&f.key, f.takes(1)[limit].Limit) {
+		n += e.Cost
+	}
+	return n
+}
+
 // settle changes the cost of a request.
 func (f *fleet) settle(q *leased, cost int) {
 	g := f.guards[q.process]
@@ -221,11 +229,7 @@ func TestLeaseIsSettled(t *testing.T) {
 			t.Errorf("%+v, want a lease in hand", s)
 		}
 		time.Sleep(100 * time.Millisecond)
-		used := 0
-		for _, e := range f.store.logs.Log(&f.key, f.takes(1)[0].Limit) {
-			used += e.Cost
-		}
-		if used != 200 {
+		if used := f.units(0); used != 200 {
 			t.Errorf("the log has %d units of 200", used)
 		}
 		if s := f.guards[0].Stats(); s.Leases != 0 || s.Booked != 0 {
@@ -250,11 +254,7 @@ func TestLateLease(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		got := 0
-		for _, e := range f.store.logs.Log(&f.key, f.takes(1)[0].Limit) {
-			got += e.Cost
-		}
-		if got != 500 || f.from[event.Lease] != 0 {
+		if got := f.units(0); got != 500 || f.from[event.Lease] != 0 {
 			t.Errorf("the log has %d units of 500: %v", got, f.from)
 		}
 		f.guards[0].Close()
@@ -383,12 +383,8 @@ func TestSettleUsesOfALease(t *testing.T) {
 				}
 				f.links[0].up(0)
 				time.Sleep(5 * time.Second)
-				for _, take := range f.takes(1) {
-					want, got := len(f.made)-1+q.cost, 0
-					for _, e := range f.store.logs.Log(&f.key, take.Limit) {
-						got += e.Cost
-					}
-					if got != want {
+				for i := range f.limits {
+					if want, got := len(f.made)-1+q.cost, f.units(i); got != want {
 						t.Errorf("state %d, costs %v: the log has %d units, want %d", state, costs, got, want)
 					}
 				}
@@ -478,12 +474,7 @@ func TestLeaseInAnOutage(t *testing.T) {
 			}
 			f.links[0].up(0)
 			time.Sleep(10 * time.Second)
-			got, used := 0, make(map[uint64]bool)
-			for _, e := range f.store.logs.Log(&f.key, f.takes(1)[0].Limit) {
-				got += e.Cost
-				used[e.ID] = true
-			}
-			if got != len(f.made) {
+			if got := f.units(0); got != len(f.made) {
 				t.Errorf("%d: the log has %d units, want %d", fault, got, len(f.made))
 			}
 			if err := f.guards[0].Close(); err != nil {
