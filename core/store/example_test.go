@@ -78,10 +78,10 @@ func (l *log) finish(t *store.Take, a *store.Answer, now time.Time, admitted boo
 	denied := t.Mode == store.ModeChargeDenied && !a.Allowed && fits
 	if denied || admitted && t.Mode != store.ModePeek {
 		l.entries = append(l.entries, entry{now, units})
-	}
-	trims := denied || t.Mode == store.ModeRecord || t.Limit.Unlimited
-	for trims && len(l.entries) > 0 && l.units()-l.entries[0].units >= t.Limit.Keeps(t.Mode) {
-		l.entries = l.entries[1:]
+		trims := denied || t.Mode == store.ModeRecord || t.Limit.Unlimited
+		for trims && l.units()-l.entries[0].units >= t.Limit.Keeps(t.Mode) {
+			l.entries = l.entries[1:]
+		}
 	}
 	if len(l.entries) > 0 {
 		a.Reset = l.window - now.Sub(l.entries[0].at)
