@@ -22,8 +22,8 @@
 //   - The server is gone: [Server.Kill], then [Server.Restart].
 //   - It hangs: [Server.Pause], then [Server.Resume].
 //   - It is slow: [Proxy.SetDelay], [Proxy.Trickle].
-//   - The network fails: [Proxy.Cut], [Proxy.CutReply], [Proxy.DropReplies], [Proxy.BlackHole].
-//   - Another is the master: [Server.Promote] and [Proxy.SetTarget], or [StartFailover].
+//   - The network fails: [Proxy.CutReply], [Proxy.DropReplies], [Proxy.BlackHole].
+//   - Another is the master: [Server.Promote], or [StartFailover].
 //   - READONLY: the server of [StartReplica].
 //   - MOVED, CROSSSLOT: [StartCluster].
 //   - ASK, TRYAGAIN: [Cluster.BeginMove].

@@ -12,9 +12,9 @@ import (
 // methods may be called from any goroutine at any time.
 type Proxy struct {
 	listener *listener
+	target   string
 
 	mu      sync.Mutex
-	target  string
 	fault   fault
 	dropped int
 }
@@ -35,14 +35,6 @@ func StartProxy(tb testing.TB, target string) *Proxy {
 
 // Addr is the address for clients to connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
-
-// SetTarget sends new connections elsewhere. Those that are open stay as they
-// are; Cut makes their clients come again.
-func (p *Proxy) SetTarget(addr string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.target = addr
-}
 
 // SetDelay holds back what arrives from the server from now on, each time for
 // at least d. Requests are not delayed.
@@ -87,11 +79,6 @@ func (p *Proxy) Dropped() int {
 	return p.dropped
 }
 
-// Cut resets every connection that has carried anything, on both sides. What is
-// on its way is lost: a request may or may not take effect. New connections are
-// served as before.
-func (p *Proxy) Cut() { p.listener.cut() }
-
 // CutReply passes on the first half of what arrives next from the server, and
 // then resets that connection. What follows on others is passed on whole.
 func (p *Proxy) CutReply() {
@@ -114,10 +101,7 @@ func (p *Proxy) serve(client net.Conn) {
 		p.requests(l) // which go nowhere
 		return
 	}
-	p.mu.Lock()
-	target := p.target
-	p.mu.Unlock()
-	server, err := net.DialTimeout("tcp", target, doTimeout)
+	server, err := net.DialTimeout("tcp", p.target, doTimeout)
 	if err != nil {
 		return
 	}
