@@ -12,6 +12,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -135,5 +136,29 @@ func TestWhatStreamsCanDo(t *testing.T) {
 			t.Error(err)
 		}
 		allow(fmt.Sprint(o), true)
+	}
+}
+
+// A stream and a sorted set are different logs, also under one prefix, and a stream of many units takes a third of the
+// memory at most.
+func TestStreamsBesideSets(t *testing.T) {
+	rdb := start(t)
+	limit := &store.Limit{Log: "log", Quota: 1000, Window: time.Hour}
+	key := store.NewKey("p", "k")
+	for _, s := range []store.Store{redisstream.New(rdb), redisstore.New(rdb)} {
+		for id := range uint64(1000) {
+			takes, answers := []store.Take{{Key: key, Limit: limit, Cost: 1, ID: id + 1}}, make([]store.Answer, 1)
+			if err := s.Take(t.Context(), takes, answers); err != nil || answers[0].Used != int(id) {
+				t.Fatalf("%+v, %v; want %d used", answers, err, id)
+			}
+		}
+	}
+	bytes := make(map[string]int64)
+	for _, stored := range rdb.Keys(t.Context(), "*").Val() {
+		bytes[rdb.Type(t.Context(), stored).Val()] = rdb.MemoryUsage(t.Context(), stored, 0).Val() / 1000
+	}
+	t.Logf("bytes a unit: %v", bytes)
+	if len(bytes) != 2 || bytes["stream"] == 0 || bytes["stream"] > bytes["zset"]/3 {
+		t.Errorf("bytes a unit: %v", bytes)
 	}
 }
