@@ -34,7 +34,7 @@ func TestProofNamesTests(t *testing.T) {
 	names := regexp.MustCompile(`\w+\.(?:Test|Fuzz)\w+`).FindAllString(string(text), -1)
 	for _, name := range names {
 		if !exists[name] {
-			t.Errorf("there is no %s", name)
+			t.Errorf("there is no %s: name the test that proves this in docs/proof.md", name)
 		}
 	}
 	if len(names) < 50 {

@@ -3,7 +3,6 @@ package core_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -33,71 +32,6 @@ func unitsUsed(d core.Decision) map[string]int {
 		used[s.Name+" "+s.Unit] = s.Quota - s.Remaining
 	}
 	return used
-}
-
-func TestUnits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		l := newLimiter(
-			t,
-			core.Limits{core.PerMinute(3), core.PerMinute(100).Of("tokens"), core.PerHour(150).Of("tokens")},
-		)
-		d := allowCosts(t, l, core.Costs{"tokens": 60}, true)
-		want := map[string]int{
-			"3-per-minute requests":        1,
-			"100-tokens-per-minute tokens": 60,
-			"150-tokens-per-hour tokens":   60,
-		}
-		if got := unitsUsed(d); !reflect.DeepEqual(got, want) {
-			t.Errorf("used %v, want %v", got, want)
-		}
-		if d.Granted != 1 || d.Remaining != 40 { // the smallest share
-			t.Errorf("%v, want 1 granted and 40 remaining", d)
-		}
-		time.Sleep(time.Second)
-		denied := allowCosts(t, l, core.Costs{"tokens": 41}, false)
-		if fmt.Sprint(denied.Violated) != "[100-tokens-per-minute]" || denied.RetryAfter != 59*time.Second {
-			t.Errorf("%v, want a denial by tokens for 59s", denied)
-		}
-		fields := http.Header{}
-		denied.SetHeaders(fields)
-		if got, want := fields.Get("RateLimit-Policy"), `"3-per-minute";q=3;w=60, `+
-			`"100-tokens-per-minute";q=100;qu="tokens";w=60, `+
-			`"150-tokens-per-hour";q=150;qu="tokens";w=3600`; got != want {
-			t.Errorf("RateLimit-Policy: %s, want %s", got, want)
-		}
-		if got, want := fields.Get("RateLimit"), `"100-tokens-per-minute";r=40;t=59`; got != want {
-			t.Errorf("RateLimit: %s, want %s", got, want)
-		}
-		d = allowCosts(t, l, nil, true) // the denial took no request
-		if got := unitsUsed(d); !reflect.DeepEqual(got, map[string]int{"3-per-minute requests": 2}) {
-			t.Errorf("used %v, want 2 requests", got)
-		}
-		d, err := l.Peek(ctx, "k")
-		want["3-per-minute requests"] = 2
-		if got := unitsUsed(d); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("used %v, %v; want %v", got, err, want)
-		}
-		d = allowCosts(t, l, core.Costs{"tokens": 40, "requests": 0}, true)
-		if d.Granted != 0 || len(d.Limits()) != 2 {
-			t.Errorf("%v, want nothing granted, by the limits of tokens", d)
-		}
-		allowCosts(t, l, core.Costs{"tokens": 0}, true)
-		allowCosts(t, l, core.Costs{"tokens": 0}, false)
-		allowCosts(t, l, core.Costs{"tokens": 0, "requests": 0}, true) // costs nothing
-		if d, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 101, "requests": 0}); !errors.Is(
-			err,
-			core.ErrCostExceedsQuota,
-		) ||
-			!d.Never() ||
-			d.RetryAfter != 0 {
-			t.Errorf("%v, %v; want a cost above the quota", d, err)
-		}
-		if err := l.Reset(ctx, "k"); err != nil {
-			t.Error(err)
-		}
-		allowCosts(t, l, core.Costs{"tokens": 100}, true)
-	})
 }
 
 // Shares of large quotas are compared exactly, also where an int has 32 bits.

@@ -94,15 +94,6 @@ func take(t *testing.T, l *core.Limiter, cost int) {
 	}
 }
 
-func used(t *testing.T, l *core.Limiter, key string) int {
-	t.Helper()
-	d, err := l.Peek(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d.Used
-}
-
 // oracle is when each of costs is admitted, in turn from now on. It is slow and simple.
 func oracle(limits core.Limits, log []core.Entry, now time.Time, costs []int) []time.Time {
 	fits := func(at time.Time, cost int) bool {
@@ -203,31 +194,6 @@ func TestWaitAgainstOracle(t *testing.T) {
 			if counts[what] < 400 {
 				t.Errorf("only %d trials are %s: %v", counts[what], what, counts)
 			}
-		}
-	})
-}
-
-func TestWaitCancelledWhileAdmitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		ctx, cancel := context.WithCancel(t.Context())
-		logs := &hooked{Full: core.NewMemoryStore(), after: func(store.Take) {
-			if time.Since(start) == 10*time.Second {
-				cancel()
-			}
-		}}
-		l := newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, core.WithStore(logs))
-		take(t, l, 3)
-		go func() {
-			d, err := l.WaitN(ctx, "k", 2)
-			if !errors.Is(err, context.Canceled) || d.Allowed || time.Since(start) != 10*time.Second {
-				t.Errorf("%+v, %v", d, err)
-			}
-		}()
-		synctest.Wait()
-		wait(t, l, "k", 3).admitted(t, start.Add(10*time.Second), "the next, who needs what the first had")
-		if n := used(t, l, "k"); n != 3 {
-			t.Errorf("%d units used, want 3", n)
 		}
 	})
 }

@@ -2,14 +2,11 @@ package core_test
 
 import (
 	"context"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -79,6 +76,9 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if none, err := windowsOf(t.Context(), core.Decision{}); len(none) > 0 || err != nil {
+		t.Errorf("%v, %v; want no windows of what no limit was asked about", none, err)
+	}
 	d := allow(t, l, "u", 2)
 	used := func() (n []int) {
 		windows, err := windowsOf(t.Context(), d)
@@ -142,27 +142,6 @@ func TestWindowOfBanned(t *testing.T) {
 	}
 	if d = allow(t, l, "k", 1); !d.Allowed {
 		t.Error(d)
-	}
-}
-
-// A request that no limit was asked about has no windows.
-func TestWindowsOfSkipped(t *testing.T) {
-	var skipped core.Decision
-	l, err := core.New(core.PerMinute(1), core.ByText(),
-		core.WithSkip(func(context.Context) bool { return true }),
-		core.WithObserver(func(_ context.Context, e core.Event) {
-			if e.Outcome == event.Skipped {
-				skipped = e.Decision
-			}
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Check(web{httptest.NewRequest(http.MethodGet, "/", nil)}); err != nil {
-		t.Fatal(err)
-	}
-	if windows, err := windowsOf(t.Context(), skipped); len(windows) > 0 || err != nil || !skipped.Allowed {
-		t.Error(windows, err, skipped)
 	}
 }
 
