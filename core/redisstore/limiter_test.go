@@ -176,10 +176,11 @@ func TestEveryClient(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3).Addrs()
 	server := redistest.Start(t).Addr()
+	shards := map[string]string{"a": redistest.Start(t).Addr(), "b": server}
 	for name, client := range map[string]redis.UniversalClient{
 		"client":    redis.NewClient(&redis.Options{Addr: server}),
 		"cluster":   redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster}),
-		"ring":      redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Start(t).Addr(), "b": server}}),
+		"ring":      redis.NewRing(&redis.RingOptions{Addrs: shards}),
 		"universal": redis.NewUniversalClient(&redis.UniversalOptions{Addrs: cluster}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +238,8 @@ func TestOverrideOfAnotherProcess(t *testing.T) {
 	for i := range limiters {
 		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		defer rdb.Close()
-		limiters[i] = newLimiter(t, core.PerHour(5), redisstore.New(rdb), core.WithOverrides(), core.WithName("overridden"))
+		limiters[i] = newLimiter(t, core.PerHour(5), redisstore.New(rdb), core.WithOverrides(),
+			core.WithName("overridden"))
 	}
 	here, there := limiters[0], limiters[1]
 	quota := func() int {

@@ -47,17 +47,19 @@ func TestTTL(t *testing.T) {
 		write func()
 		least time.Duration
 	}{
-		"a unit":        {x, add(x, store.ModeCharge, 1, log), window},
-		"a cost":        {x, add(x, store.ModeCharge, 2, log), window},
-		"two logs":      {x, add(x, store.ModeCharge, 1, log, other), window},
-		"at most":       {x, add(x, store.ModeAtMost, 2, log), window},
-		"recorded":      {x, add(x, store.ModeRecord, 1, log), window},
-		"a denial":      {x, add(x, store.ModeChargeDenied, 1000, log), window},
-		"merged":        {x, merge(x), window},
-		"fixed window":  {x, add(x, store.ModeCharge, 1, fixed), 0},
-		"counter":       {x, add(x, store.ModeCharge, 1, counter), window / 2},
-		"bucket":        {x, add(x, store.ModeCharge, 1, bucket), 0},
-		"renewed":       {x, func() { x.ok(x.Renew(t.Context(), store.Renewal{Key: x.key, Limit: log, IDs: []uint64{1}})) }, window},
+		"a unit":       {x, add(x, store.ModeCharge, 1, log), window},
+		"a cost":       {x, add(x, store.ModeCharge, 2, log), window},
+		"two logs":     {x, add(x, store.ModeCharge, 1, log, other), window},
+		"at most":      {x, add(x, store.ModeAtMost, 2, log), window},
+		"recorded":     {x, add(x, store.ModeRecord, 1, log), window},
+		"a denial":     {x, add(x, store.ModeChargeDenied, 1000, log), window},
+		"merged":       {x, merge(x), window},
+		"fixed window": {x, add(x, store.ModeCharge, 1, fixed), 0},
+		"counter":      {x, add(x, store.ModeCharge, 1, counter), window / 2},
+		"bucket":       {x, add(x, store.ModeCharge, 1, bucket), 0},
+		"renewed": {x, func() {
+			x.ok(x.Renew(t.Context(), store.Renewal{Key: x.key, Limit: log, IDs: []uint64{1}}))
+		}, window},
 		"a stream":      {streams, add(streams, store.ModeCharge, 1, log), window},
 		"stream merged": {streams, merge(streams), window},
 	} {

@@ -136,8 +136,8 @@ func TestStore(t *testing.T) {
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	c := definition.Config{
-		New: clocked(start(t), true, redisstore.WithOneServer()), Operations: testlen.Of(10_000, 100_000), Twice: true, Callers: 6,
-		Again: true, ByID: true,
+		New: clocked(start(t), true, redisstore.WithOneServer()), Operations: testlen.Of(10_000, 100_000), Callers: 6,
+		Twice: true, Again: true, ByID: true,
 	}
 	definition.Random(t, c)
 	definition.Explore(t, c, 3, c.Operations/20)

@@ -273,7 +273,8 @@ func TestCountersAreSettledOnce(t *testing.T) {
 // Rule 8. When the clock was set back, a denial looks at the newest entry: no log stays full of what is in the future.
 func TestDenialLooksAtTheNewestEntry(t *testing.T) {
 	rdb := start(t)
-	l, permits := sliding(10, 10*time.Second), &store.Limit{Log: "permits", Quota: 10, Window: 10 * time.Second, Permits: true}
+	l := sliding(10, 10*time.Second)
+	permits := &store.Limit{Log: "permits", Quota: 10, Window: 10 * time.Second, Permits: true}
 	other := sliding(100, time.Minute)
 	for name, c := range map[string]struct {
 		limits []*store.Limit

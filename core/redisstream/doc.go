@@ -16,12 +16,12 @@
 //
 // The decisions are the same, to the microsecond. But a request asks one log, and each take costs one unit. Anything
 // else is a [core.ConfigError]: when the limiter is made, for several limits, also if they have keys of their own, for
-// other algorithms and the calendar, and for core.InFlight, core.WithLease and core.WithBan; when it is asked for, for a
-// cost above 1 (also above the quota, and of core.Limiter.AllowAtMost), for settling to more than 1, and for several
+// other algorithms and the calendar, and for core.InFlight, core.WithLease and core.WithBan; when it is asked for, for
+// a cost above 1 (also above the quota, and of core.Limiter.AllowAtMost), for settling to more than 1, and for several
 // limits of core.LimitBy or of a core.Override.
 //
-// A unit that is given back, as by core.WithRefund, is looked for from the newest on, and its bytes stay until the
-// units recorded next to it have left, up to a hundred. So streams are not for limiters that give most units back.
+// A unit that is given back, as by core.WithRefund, leaves its bytes behind until the units recorded next to it have
+// left, up to a hundred. So streams are not for limiters that give most units back.
 //
 // # Change of store
 //
@@ -34,9 +34,9 @@
 // # Server
 //
 // The store needs Redis 6.2 or later, or Valkey, with a user that may run EVAL, EVALSHA, PEXPIRE, PTTL, TIME, UNLINK,
-// XADD, XDEL, XINFO, XLEN, XRANGE, XREVRANGE and XTRIM, and for core.WithOverrides HDEL, HGET, HGETALL, HLEN and HSET, on
-// keys "sash:*". The server must not evict keys (maxmemory-policy noeviction): an evicted log is a fresh quota. [Check]
-// reports at start-up what is wrong with a server; for that, its user needs INFO as well.
+// XADD, XDEL, XINFO, XLEN, XRANGE, XREVRANGE and XTRIM, and for core.WithOverrides HDEL, HGET, HGETALL, HLEN and HSET,
+// on keys "sash:*". The server must not evict keys (maxmemory-policy noeviction): an evicted log is a fresh quota.
+// [Check] reports at start-up what is wrong with a server; for that, its user needs INFO as well.
 //
 // Errors are of type [core.StoreError], with the classes of package redisstore.
 //

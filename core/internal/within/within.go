@@ -1,5 +1,5 @@
-// Package within has the context of a decision. It ends at an instant, and makes the channel and the timer for that only
-// when somebody asks for them: most decisions are made long before.
+// Package within has the context of a decision. It ends at an instant, and makes the channel and the timer for that
+// only when somebody asks for them: most decisions are made long before.
 package within
 
 import (
