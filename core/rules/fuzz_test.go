@@ -16,7 +16,8 @@ import (
 // A file is taken, or each of its mistakes has a place within it. What is taken can be asked and explained.
 func FuzzParse(f *testing.F) {
 	for _, test := range mistakes {
-		f.Add(test.text)
+		text, _ := mistaken(test[0])
+		f.Add(text)
 	}
 	f.Add(manyRules(3, "all"))
 	f.Add("rules: &a\n- &b {name: a, key: *b, limits: *a}\n")
