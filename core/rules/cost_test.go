@@ -102,8 +102,6 @@ func TestRulesAllocateNothing(t *testing.T) {
 	}
 }
 
-var d0 int
-
 func BenchmarkThousandRules(b *testing.B) {
 	plain, err := core.New(core.PerMinute(1_000_000), core.ByIP())
 	if err != nil {

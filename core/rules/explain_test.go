@@ -91,7 +91,7 @@ func TestExplainAgainstCheck(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	outcomes := make(map[string]int)
 	synctest.Test(t, func(t *testing.T) {
-		for range 1500 {
+		for range testlen.Of(400, 3000) {
 			text := randomSet(r)
 			opts := options[r.IntN(len(options))]
 			set, err := rules.Parse([]byte(text), "limits.yaml", verify, claims, rules.WithOptions(opts...))

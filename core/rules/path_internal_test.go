@@ -1,14 +1,11 @@
 package rules
 
 import (
-	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"strings"
+	"net/url"
 	"testing"
 
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 func patternOf(t *testing.T, text string) *pattern {
@@ -20,32 +17,22 @@ func patternOf(t *testing.T, text string) *pattern {
 	return p
 }
 
-var segments = []string{"a", "b", "{x}"}
-
-func randomPattern(r *rand.Rand) string {
-	var b strings.Builder
-	names := []string{"{x}", "{y}", "{z}"}
-	for range r.IntN(4) {
-		if s := segments[r.IntN(len(segments))]; s == "{x}" {
-			b.WriteString("/" + names[0])
-			names = names[1:]
-		} else {
-			b.WriteString("/" + s)
+// allPatterns are all patterns of up to three segments, with each end.
+var allPatterns = func() (all []string) {
+	open := []string{""}
+	for _, wildcard := range []string{"/{x}", "/{y}", "/{z}", ""} {
+		var longer []string
+		for _, p := range open {
+			all = append(all, p+"/", p+"/{$}", p+"/{rest...}")
+			if p != "" {
+				all = append(all, p)
+			}
+			longer = append(longer, p+"/a", p+"/b", p+wildcard)
 		}
+		open = longer
 	}
-	switch r.IntN(4) {
-	case 0:
-		b.WriteString("/")
-	case 1:
-		b.WriteString("/{$}")
-	case 2:
-		b.WriteString("/{rest...}")
-	}
-	if b.Len() == 0 {
-		return "/"
-	}
-	return b.String()
-}
+	return all
+}()
 
 // allPaths are all cleaned paths of up to four segments.
 func allPaths() (all []string) {
@@ -65,19 +52,18 @@ func allPaths() (all []string) {
 	return all
 }
 
+// found is the handler of a pattern.
+type found struct{ http.Handler }
+
 // A path matches as it does in http.ServeMux.
 func TestPathsMatchAsInServeMux(t *testing.T) {
-	testlen.SkipRace(t)
-	r := rand.New(rand.NewPCG(1, rand.Uint64()))
 	paths := allPaths()
-	for range 1000 {
-		text := randomPattern(r)
+	for _, text := range allPatterns {
 		pattern, mux := patternOf(t, text), http.NewServeMux()
-		mux.HandleFunc(text, func(http.ResponseWriter, *http.Request) {})
+		mux.Handle(text, found{})
 		for _, path := range paths {
-			w := httptest.NewRecorder()
-			mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-			want := w.Code == http.StatusOK
+			h, _ := mux.Handler(&http.Request{Method: http.MethodGet, Host: "h", URL: &url.URL{Path: path}})
+			_, want := h.(found) // and no redirect
 			if got := pattern.matches(reading{path, false}, new(adapter.Target)); got != want {
 				t.Fatalf("%s on %s: %v, want %v", text, path, got, want)
 			}
@@ -98,19 +84,23 @@ func TestCleanPath(t *testing.T) {
 
 // covers is what all paths say.
 func TestPatternsAmongEachOther(t *testing.T) {
-	testlen.SkipRace(t)
-	r := rand.New(rand.NewPCG(2, rand.Uint64()))
 	paths := allPaths()
-	for range 3000 {
-		a, b := randomPattern(r), randomPattern(r)
-		p, q := patternOf(t, a), patternOf(t, b)
-		covers := true
+	patterns, matches := make([]*pattern, len(allPatterns)), make([][]bool, len(allPatterns))
+	for i, text := range allPatterns {
+		patterns[i] = patternOf(t, text)
 		for _, path := range paths {
-			of, r := new(adapter.Target), reading{path, false}
-			covers = covers && (p.matches(r, of) || !q.matches(r, of))
+			matches[i] = append(matches[i], patterns[i].matches(reading{path, false}, new(adapter.Target)))
 		}
-		if p.covers(q) != covers {
-			t.Fatalf("%s and %s: covers %v, want %v", a, b, p.covers(q), covers)
+	}
+	for i, p := range patterns {
+		for k, q := range patterns {
+			covers := true
+			for at := range paths {
+				covers = covers && (matches[i][at] || !matches[k][at])
+			}
+			if p.covers(q) != covers {
+				t.Fatalf("%s and %s: covers %v, want %v", allPatterns[i], allPatterns[k], !covers, covers)
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 // randomTree is a list of descriptors with at most three limits each.
@@ -46,7 +47,7 @@ func randomTree(r *rand.Rand, keys []string) string {
 func TestMostOfDescriptors(t *testing.T) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 6))
 	exact, tested := 0, 0
-	for tested < 300 {
+	for tested < testlen.Of(60, 400) {
 		tree := randomTree(r, []string{"a", "b", "c"})
 		text := fmt.Sprintf("rules:\n- {name: x, descriptors: [%s]}\n", tree)
 		set, err := Parse([]byte(text), "limits.yaml")

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -153,120 +154,86 @@ func (e events) observer() rules.Option {
 // next waits for the next event. go test ends a test for which none comes.
 func (e events) next() core.Event { return <-e }
 
-// logs keeps the lines of slog.
-type logs struct {
-	slog.Handler
-
-	errors atomic.Int32
-	last   atomic.Pointer[string] // error
-
-	mu    sync.Mutex
-	lines []string
+// watching runs a test of a set whose file is watched.
+func watching(t *testing.T, text string, test func(t *testing.T, f file, l *limited, seen events)) {
+	synctest.Test(t, func(t *testing.T) {
+		f, seen := newFile(t, text), newEvents()
+		l := f.load(seen.observer())
+		go l.Watch(t.Context()) // it ends with the test
+		test(t, f, l, seen)
+	})
 }
 
-func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
-func (l *logs) Handle(_ context.Context, r slog.Record) error {
-	var b strings.Builder
-	r.Attrs(func(a slog.Attr) bool { fmt.Fprintln(&b, a); return true })
-	text := b.String()
-	if r.Level == slog.LevelError {
-		l.errors.Add(1)
-		l.last.Store(&text)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, fmt.Sprintf("%v %s\n%s", r.Level, r.Message, text))
-	return nil
-}
-
-// take returns the lines since the last call.
-func (l *logs) take() (lines []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lines, l.lines = l.lines, nil
-	return lines
-}
-
-func capture(t *testing.T) *logs {
-	old := slog.Default()
-	l := &logs{Handler: old.Handler()}
-	slog.SetDefault(slog.New(l))
+// capture returns the lines that slog writes.
+func capture(t *testing.T) *bytes.Buffer {
+	old, lines := slog.Default(), new(bytes.Buffer)
+	slog.SetDefault(slog.New(slog.NewTextHandler(lines, nil)))
 	t.Cleanup(func() { slog.SetDefault(old) })
-	return l
+	return lines
 }
 
 // A bad file changes nothing, and is told once with its mistakes.
 func TestBadFileKeepsTheOldRules(t *testing.T) {
 	lines := capture(t)
-	seen := newEvents()
-	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
-	l := f.load(seen.observer())
-	hash := l.Hash()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- l.Watch(ctx) }()
-	f.write("rules:\n- {nane: api, key: ip, limits: [x]}\n")
-	if e := seen.next(); e.Outcome != event.ReloadFailed || e.Err == nil || !strings.Contains(e.Err.Error(), ":2:4: ") {
-		t.Errorf("%v: %v", e, e.Err)
-	}
-	if l.Hash() != hash || lines.errors.Load() != 1 || !strings.Contains(*lines.last.Load(), "did you mean") {
-		t.Errorf("hash %s, %d lines, %s", l.Hash(), lines.errors.Load(), *lines.last.Load())
-	}
-	if err := os.Chtimes(f.path, time.Now(), time.Now()); err != nil { // it is touched, and is as bad as before
-		t.Fatal(err)
-	}
-	l.want("GET /", "user=a", 3, 2)
-	f.write(fmt.Sprintf(userRule, "4/hour"))
-	if e := seen.next(); e.Outcome != event.Reloaded || lines.errors.Load() != 1 {
-		t.Errorf("%v, %d lines", e, lines.errors.Load())
-	}
-	l.want("GET /", "user=a", 3, 2)
-	f.write(fmt.Sprintf(userRule, "x"))
-	seen.next()
-	if err := l.Reload(); err == nil { // who asks is told again
-		t.Error("Reload returned no error")
-	}
-	seen.next()
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	watching(t, fmt.Sprintf(userRule, "2/hour"), func(t *testing.T, f file, l *limited, seen events) {
+		hash := l.Hash()
+		f.write("rules:\n- {nane: api, key: ip, limits: [x]}\n")
+		if e := seen.next(); e.Outcome != event.ReloadFailed || !strings.Contains(fmt.Sprint(e.Err), ":2:4: ") {
+			t.Errorf("%v: %v", e, e.Err)
+		}
+		if err := os.Chtimes(f.path, time.Now(), time.Now()); err != nil { // it is touched, and is as bad as before
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if text := lines.String(); l.Hash() != hash || strings.Count(text, "\n") != 1 ||
+			!strings.Contains(text, "level=ERROR") || !strings.Contains(text, "did you mean") {
+			t.Errorf("hash %s, %s", l.Hash(), text)
+		}
+		l.want("GET /", "user=a", 3, 2)
+		f.write(fmt.Sprintf(userRule, "4/hour"))
+		if e := seen.next(); e.Outcome != event.Reloaded {
+			t.Errorf("%v", e)
+		}
+		l.want("GET /", "user=a", 3, 2)
+		f.write(fmt.Sprintf(userRule, "x"))
+		seen.next()
+		if err := l.Reload(); err == nil { // who asks is told again
+			t.Error("Reload returned no error")
+		}
+		seen.next()
+	})
 }
 
 // A file that cannot be read is read as soon as it can be, although nothing about it has changed.
 func TestWatchReadsAgain(t *testing.T) {
-	lines := capture(t)
-	seen := newEvents()
-	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
-	l := f.load(seen.observer())
-	f.write(fmt.Sprintf(userRule, "3/hour"))
-	var usual syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &usual); err != nil {
-		t.Fatal(err)
-	}
-	limitFiles := func(to syscall.Rlimit) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &to); err != nil {
+	watching(t, fmt.Sprintf(userRule, "2/hour"), func(t *testing.T, f file, l *limited, seen events) {
+		f.write(fmt.Sprintf(userRule, "3/hour"))
+		var usual syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &usual); err != nil {
 			t.Fatal(err)
 		}
-	}
-	none := usual
-	none.Cur = 0
-	limitFiles(none)
-	defer limitFiles(usual)
-	go l.Watch(t.Context()) // it ends with the test
-	if e := seen.next(); e.Outcome != event.ReloadFailed || !errors.Is(e.Err, syscall.EMFILE) {
-		t.Errorf("%v: %v", e, e.Err)
-	}
-	limitFiles(usual)
-	if e := seen.next(); e.Outcome != event.Reloaded || lines.errors.Load() != 1 {
-		t.Errorf("%v, %d lines", e, lines.errors.Load())
-	}
-	l.want("GET /", "user=a", 4, 3)
+		limitFiles := func(to syscall.Rlimit) {
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		none := usual
+		none.Cur = 0
+		limitFiles(none)
+		defer limitFiles(usual)
+		if e := seen.next(); e.Outcome != event.ReloadFailed || !errors.Is(e.Err, syscall.EMFILE) {
+			t.Errorf("%v: %v", e, e.Err)
+		}
+		limitFiles(usual)
+		if e := seen.next(); e.Outcome != event.Reloaded {
+			t.Errorf("%v", e)
+		}
+		l.want("GET /", "user=a", 4, 3)
+	})
 }
 
 // A ConfigMap of Kubernetes is a link to a link, which is replaced.
 func TestWatchLinks(t *testing.T) {
-	seen, seenElsewhere := newEvents(), newEvents()
 	dir := t.TempDir()
 	version := func(n int) {
 		t.Helper()
@@ -289,22 +256,17 @@ func TestWatchLinks(t *testing.T) {
 	if err := os.Symlink(filepath.Join("..data", "limits.yaml"), f.path); err != nil {
 		t.Fatal(err)
 	}
-	other := filepath.Join(t.TempDir(), "elsewhere.yaml")
-	if err := os.Symlink(f.path, other); err != nil {
-		t.Fatal(err)
-	}
-	l, elsewhere := f.load(seen.observer()), file{t, other}.load(seenElsewhere.observer())
-	go l.Watch(t.Context())         // it ends with the test
-	go elsewhere.Watch(t.Context()) // as above
-	for n := 2; n < 5; n++ {
-		// Watch reads the file once when it has begun, so an earlier version may be left out, but not the last.
-		version(n)
-		for l, seen := range map[*limited]events{l: seen, elsewhere: seenElsewhere} {
-			for l.Explain(with("GET /", "user=a")).Rules[0].Limits[0].Quota != n {
-				seen.next()
+	synctest.Test(t, func(t *testing.T) {
+		seen := newEvents()
+		l := f.load(seen.observer())
+		go l.Watch(t.Context()) // it ends with the test
+		for n := 2; n < 5; n++ {
+			version(n)
+			if seen.next(); l.Explain(with("GET /", "user=a")).Rules[0].Limits[0].Quota != n {
+				t.Errorf("version %d is not in force", n)
 			}
 		}
-	}
+	})
 }
 
 // Signals are the program's. Watch, which is told of a change, does not take them.
@@ -312,44 +274,40 @@ func TestWatchTakesNoSignals(t *testing.T) {
 	own := make(chan os.Signal, 1)
 	signal.Notify(own, syscall.SIGHUP)
 	defer signal.Stop(own)
-	seen := newEvents()
-	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
-	l := f.load(seen.observer())
-	go l.Watch(t.Context()) // it ends with the test
-	f.write(fmt.Sprintf(userRule, "3/hour"))
-	seen.next() // Watch has begun
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	<-own
-	f.write(fmt.Sprintf(userRule, "4/hour"))
-	if seen.next(); l.Explain(with("GET /", "user=a")).Rules[0].Limits[0].Quota != 4 {
-		t.Error("the file was loaded again before it had changed")
-	}
+	watching(t, fmt.Sprintf(userRule, "2/hour"), func(t *testing.T, f file, l *limited, seen events) {
+		f.write(fmt.Sprintf(userRule, "3/hour"))
+		seen.next() // Watch has begun
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		<-own
+		f.write(fmt.Sprintf(userRule, "4/hour"))
+		if seen.next(); l.Explain(with("GET /", "user=a")).Rules[0].Limits[0].Quota != 4 {
+			t.Error("the file was loaded again before it had changed")
+		}
+	})
 }
 
 // An edit in place is seen where neither the length nor the time of the file tells of it, because the clock of the file
 // system has not moved on, or somebody has set it back.
 func TestWatchSeesAnEditInPlace(t *testing.T) {
-	seen := newEvents()
-	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
-	before, err := os.Stat(f.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := f.load(seen.observer())
-	go l.Watch(t.Context()) // it ends with the test
-	for _, quota := range []int{3, 4} {
-		text := fmt.Appendf(nil, userRule, fmt.Sprintf("%d/hour", quota))
-		if err := os.WriteFile(f.path, text, 0o600); err != nil {
+	watching(t, fmt.Sprintf(userRule, "2/hour"), func(t *testing.T, f file, l *limited, seen events) {
+		before, err := os.Stat(f.path)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chtimes(f.path, before.ModTime(), before.ModTime()); err != nil {
-			t.Fatal(err)
+		for _, quota := range []int{3, 4} {
+			text := fmt.Appendf(nil, userRule, fmt.Sprintf("%d/hour", quota))
+			if err := os.WriteFile(f.path, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chtimes(f.path, before.ModTime(), before.ModTime()); err != nil {
+				t.Fatal(err)
+			}
+			seen.next()
+			l.want("GET /", fmt.Sprintf("user=%d", quota), 5, quota)
 		}
-		seen.next()
-		l.want("GET /", fmt.Sprintf("user=%d", quota), 5, quota)
-	}
+	})
 }
 
 // An observer may call Reload, which asks no observer while others wait for it.
@@ -379,34 +337,39 @@ func TestObserverReloads(t *testing.T) {
 // What is in force is logged, also when a file with mistakes is corrected to what is in force already.
 func TestReloadsAreLogged(t *testing.T) {
 	lines := capture(t)
-	seen := newEvents()
-	good := fmt.Sprintf(userRule, "3/hour") + "- {name: rest, key: ip, match: {path: /x}, limits: [1/hour]}\n"
-	f := newFile(t, fmt.Sprintf(userRule, "2/hour"))
-	l := f.load(seen.observer())
-	go l.Watch(t.Context()) // it ends with the test
-	wantLine := func(asked bool) {
-		t.Helper()
-		if e := seen.next(); e.Outcome != event.Reloaded {
-			t.Errorf("%v: %v", e, e.Err)
+	good := strings.Replace(fmt.Sprintf(userRule, "3/hour"), "\n",
+		"\n- {name: rest, key: ip, match: {path: /x}, limits: [1/hour]}\n", 1)
+	watching(t, good, func(t *testing.T, f file, l *limited, seen events) {
+		for _, text := range []string{"", good + "# other\n", "rules:\n", good + "# other\n", "asked"} {
+			lines.Reset()
+			want := []string{"level=INFO", "rules=2", "hash="}
+			switch text {
+			case "": // Watch does not report what Load has read
+				time.Sleep(time.Minute)
+				want = nil
+			case "asked":
+				if err := l.Reload(); err != nil {
+					t.Fatal(err)
+				}
+				seen.next()
+			default:
+				f.write(text)
+				if seen.next().Outcome == event.ReloadFailed {
+					want = []string{"level=ERROR"}
+				}
+			}
+			got := lines.String()
+			for _, part := range want {
+				if !strings.Contains(got, part) {
+					t.Errorf("%q: %q is not in %s", text, part, got)
+				}
+			}
+			if strings.Count(got, "\n") != min(len(want), 1) || want != nil && strings.Contains(got, "INFO") !=
+				strings.Contains(got, l.Hash()) {
+				t.Errorf("%q: %s", text, got)
+			}
 		}
-		if got := lines.take(); len(got) != 1 || !strings.Contains(got[0], "rules=2\nhash="+l.Hash()) ||
-			!strings.Contains(got[0], "INFO sash: the rules of a file are in force") {
-			t.Errorf("asked %t: %q", asked, got)
-		}
-	}
-	good = strings.Replace(good, "{name: api,", "{name: api, match: {path: /a},", 1)
-	f.write(good)
-	wantLine(false)
-	f.write("rules:\n")
-	if seen.next(); len(lines.take()) != 1 {
-		t.Error("mistakes are not one line")
-	}
-	f.write(good)
-	wantLine(false)
-	if err := l.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	wantLine(true)
+	})
 }
 
 func TestTextCannotBeReloaded(t *testing.T) {
