@@ -8,10 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
@@ -86,23 +84,42 @@ func (l *limited) want(target, values string, n, admitted int) {
 	}
 }
 
-// The documented examples of envoyproxy/ratelimit, translated.
-func TestEnvoyExamples(t *testing.T) {
-	t.Run("databases", func(t *testing.T) {
-		l := limit(t, `
+// follow asks for requests line by line: "3/5 path values" means that 3 of 5 are admitted, and "403 path values" that the
+// request is refused with that status.
+func (l *limited) follow(steps string) {
+	l.t.Helper()
+	for line := range strings.FieldsFuncSeq(steps, func(r rune) bool { return r == '\n' }) {
+		want, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		target, values := "/", rest
+		if path, after, _ := strings.Cut(rest, " "); !strings.Contains(path, "=") {
+			target, values = path, after
+		}
+		target = "GET " + target
+		var admitted, n, status int
+		if _, err := fmt.Sscanf(want, "%d/%d", &admitted, &n); err == nil {
+			l.want(target, values, n, admitted)
+		} else if _, err := fmt.Sscan(want, &status); err != nil {
+			l.t.Error(line, err)
+		} else if _, err := l.ask(with(target, values)); err == nil || core.ProblemOf(err).Status != status {
+			l.t.Errorf("%s %s: %v, want %d", target, values, err, status)
+		}
+	}
+}
+
+// Those whose domain is given are the documented examples of envoyproxy/ratelimit, translated.
+func TestMeaning(t *testing.T) {
+	for name, test := range map[string]struct{ rules, steps string }{
+		"databases": {`
 domain: mongo_cps
 rules:
 - name: databases
   descriptors:
   - {key: database, value: users, limits: [500/hour]}
   - {key: database, value: default, limits: [400/hour]}
-`)
-		l.want("GET /", "database=users", 510, 500)
-		l.want("GET /", "database=default", 410, 400)
-		l.want("GET /", "database=other", 600, 600) // no descriptor, no limit
-	})
-	t.Run("messages", func(t *testing.T) {
-		l := limit(t, `
+`, `500/510 database=users
+			400/410 database=default
+			600/600 database=other`}, // no descriptor, no limit
+		"messages": {`
 domain: messaging
 rules:
 - name: sms
@@ -112,15 +129,12 @@ rules:
     descriptors:
     - {key: to_number, limits: [5/day]}
   - {key: to_number, limits: [100/day]}
-`)
-		l.want("GET /", "message_type=marketing to_number=2061111111", 7, 5)
-		l.want("GET /", "message_type=marketing to_number=2062222222", 7, 5)
-		l.want("GET /", "message_type=alert to_number=2061111111", 100, 95) // five were marketing
-		l.want("GET /", "to_number=2062222222", 100, 95)
-		l.want("GET /", "message_type=marketing", 200, 200) // without a number neither applies
-	})
-	t.Run("addresses", func(t *testing.T) {
-		l := limit(t, `
+`, `5/7 message_type=marketing to_number=2061111111
+			5/7 message_type=marketing to_number=2062222222
+			95/100 message_type=alert to_number=2061111111
+			95/100 to_number=2062222222
+			200/200 message_type=marketing`}, // five were marketing; without a number neither applies
+		"addresses": {`
 domain: edge_proxy_per_ip
 rules:
 - name: addresses
@@ -128,16 +142,11 @@ rules:
   descriptors:
   - {key: ip, limits: [10/hour]}
   - {key: ip, value: 50.0.0.6, limits: [100/hour]}
-`)
-		l.want("GET /", "ip=50.0.0.1", 12, 10)
-		l.want("GET /", "ip=50.0.0.2", 12, 10)
-		l.want("GET /", "ip=50.0.0.6", 102, 100)
-		if _, err := l.ask(with("GET /", "ip=50.0.0.5")); !errors.Is(err, core.ErrForbidden) {
-			t.Errorf("an address of the deny list: %v", err)
-		}
-	})
-	t.Run("levels", func(t *testing.T) {
-		l := limit(t, `
+`, `10/12 ip=50.0.0.1
+			10/12 ip=50.0.0.2
+			100/102 ip=50.0.0.6
+			403 ip=50.0.0.5`},
+		"levels": {`
 domain: example4
 rules:
 - name: levels
@@ -145,27 +154,21 @@ rules:
   - key: key
     value: value
     descriptors: [{key: subkey, limits: [300/hour]}]
-`)
-		l.want("GET /", "key=value subkey=subvalue", 310, 300)
-		l.want("GET /", "key=value subkey=another", 310, 300)
-		l.want("GET /", "key=value", 310, 310)
-		l.want("GET /", "key=other subkey=subvalue", 310, 310)
-	})
-	t.Run("values beside every value", func(t *testing.T) {
-		l := limit(t, `
+`, `300/310 key=value subkey=subvalue
+			300/310 key=value subkey=another
+			310/310 key=value
+			310/310 key=other subkey=subvalue`},
+		"values beside every value": {`
 domain: example8
 rules:
 - name: values
   descriptors:
   - {key: key1, limits: [10/hour]}
   - {key: key1, value: value1, limits: [20/hour]}
-`)
-		l.want("GET /", "key1=unspecified_value", 21, 10)
-		l.want("GET /", "key1=unspecified_value2", 21, 10)
-		l.want("GET /", "key1=value1", 21, 20)
-	})
-	t.Run("unlimited", func(t *testing.T) {
-		l := limit(t, `
+`, `10/21 key1=unspecified_value
+			10/21 key1=unspecified_value2
+			20/21 key1=value1`},
+		"unlimited": {`
 domain: internal
 rules:
 - name: ldap
@@ -175,16 +178,11 @@ rules:
   - key: azure
     limits: [3/hour]
     descriptors: [{key: role, value: admin, unlimited: true}]
-`)
-		l.want("GET /", "ldap=robot", 50, 50)
-		l.want("GET /", "ldap=anna", 7, 5)
-		l.want("GET /", "azure=x role=admin", 50, 50)
-		l.want("GET /", "azure=x role=user", 5, 3)
-	})
-	t.Run("shadow mode", func(t *testing.T) {
-		var mu sync.Mutex
-		var denied int
-		l := limit(t, `
+`, `50/50 ldap=robot
+			5/7 ldap=anna
+			50/50 azure=x role=admin
+			3/5 azure=x role=user`},
+		"shadow mode": {`
 domain: example6
 rules:
 - name: users
@@ -193,20 +191,80 @@ rules:
     descriptors:
     - {key: user, value: user-a, shadow: true, limits: [10/hour]}
     - {key: user, value: user-b, limits: [20/hour]}
-`, rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) {
-			mu.Lock()
-			defer mu.Unlock()
-			if e.Shadow != nil && !e.Shadow.Allowed {
-				denied++
-			}
-		})))
-		l.want("GET /", "service=auth-service user=user-a", 25, 25)
-		l.want("GET /", "service=auth-service user=user-b", 25, 20)
-		l.want("GET /", "service=auth-service user=user-c", 25, 25)
-		if denied != 15 {
-			t.Errorf("the shadow has denied %d, want 15", denied)
-		}
-	})
+`, `25/25 service=auth-service user=user-a
+			20/25 service=auth-service user=user-b
+			25/25 service=auth-service user=user-c`},
+		"a quota for each combination of values": {`
+rules:
+- name: levels
+  descriptors: [{key: {value: tenant}, descriptors: [{key: {value: user}, limits: [2/day]}]}]
+`, `2/3 tenant=a user=7
+			2/3 tenant=b user=7
+			2/3 tenant=b user=8`},
+		// What a proxy reports of no client is not the proxy itself, as in lists, but has a quota.
+		"clients that are not identified": {`
+rules:
+- name: a
+  descriptors:
+  - {key: {forwarded: [10.0.0.0/8]}, limits: [1/day]}
+  - {key: {forwarded: [10.0.0.0/8]}, value: 10.0.0.1, unlimited: true}
+`, `3/3 ip=10.0.0.1
+			1/3 ip=10.0.0.1 X-Forwarded-For=unknown
+			1/3 ip=10.0.0.1 X-Forwarded-For=192.0.2.1`},
+		// Each rule costs what it says: the first 2 of 7, and the last more than its limit but for who is on its list.
+		"all rules": {`
+apply: all
+rules:
+- {name: service, key: global, limits: [7/day], cost: 2}
+- {name: users, key: {value: user}, limits: [1/day], match: {values: {user: [a, b, c]}}}
+- {name: tried, key: {value: user}, limits: [1/day], shadow: true, match: {values: {user: a}}}
+- {name: staff, match: {path: /staff}, unlimited: true}
+- {name: listed, key: {value: user}, limits: [3/day], cost: 4, allow: [a, c], match: {values: {user: [a, b, c]}}}
+`, `1/2 user=a
+			0/1 user=b
+			1/1 user=c
+			1/1 /staff
+			0/3`},
+		"lists": {`
+rules:
+- name: api
+  key: {value: user}
+  limits: [1/day]
+  allow: [root]
+  deny: {key: ip, values: ["203.0.113.0/24", "2001:db8::/32"]}
+`, `5/5 user=root
+			1/2 user=a
+			403 user=root ip=203.0.113.99
+			403 user=root ip=[2001:db8::9]
+			400`}, // without a user
+		// A list has one address, and a quota is that of a /64.
+		"networks": {`rules: [{name: a, key: ip, limits: [1/day], deny: [2001:db8::1]}]`, `1/1 ip=[2001:db8::2]
+			0/1 ip=[2001:db8::3]`},
+		// A request that no descriptor limits, or only one in shadow, needs no costs. Each costs the other rule 10.
+		"costs of descriptors": {`
+apply: all
+rules:
+- name: chat
+  descriptors:
+  - {key: user, limits: [100 tokens/minute]}
+  - {key: user, value: root, unlimited: true}
+  - {key: trial, shadow: true, limits: [1 tokens/minute]}
+  costs: {tokens: {value: tokens}}
+- name: all
+  key: global
+  limits: [60 tokens/minute]
+  costs: {tokens: 10}
+`, `1/1
+			1/1 user=root
+			1/1 user=root trial=a tokens=20
+			1/1 trial=a
+			1/1 trial=a tokens=30
+			1/1 user=ann tokens=40
+			0/1 user=ann tokens=1
+			500 user=ann`},
+	} {
+		t.Run(name, func(t *testing.T) { limit(t, test.rules).follow(test.steps) })
+	}
 }
 
 func TestMatches(t *testing.T) {
@@ -264,59 +322,8 @@ rules:
 	}
 }
 
-func TestAllRules(t *testing.T) {
-	l := limit(t, `
-apply: all
-rules:
-- {name: service, key: global, limits: [7/day], cost: 2}
-- {name: users, key: {value: user}, limits: [1/day], match: {values: {user: [a, b, c]}}}
-- {name: tried, key: {value: user}, limits: [1/day], shadow: true, match: {values: {user: a}}}
-- {name: staff, match: {path: /staff}, unlimited: true}
-- {name: listed, key: {value: user}, limits: [3/day], cost: 4, allow: [a, c], match: {values: {user: [a, b, c]}}}
-`)
-	d, err := l.ask(with("GET /", "user=a"))
-	if err != nil || !d.Allowed || d.Policy != "service" || len(d.Limits()) != 2 {
-		t.Fatalf("%+v, %v, %+v", d, err, d.Limits())
-	}
-	if d, _ = l.ask(with("GET /", "user=a")); d.Allowed || d.Policy != "users" || d.Violated[0] != "users-1-per-day" {
-		t.Errorf("the second: %v", d)
-	}
-	l.want("GET /", "user=b", 1, 0) // costs 4 of 3, by the last rule
-	l.want("GET /", "user=c", 1, 1) // each costs what its rule says: 2 of 7, and 1 of 1
-	l.want("GET /staff", "", 1, 1)  // the service counts it all the same
-	l.want("GET /", "", 3, 0)
-}
-
-// Descriptors within descriptors have a quota for each combination of values.
-func TestKeysOfDescriptors(t *testing.T) {
-	l := limit(t, `
-rules:
-- name: levels
-  descriptors: [{key: {value: tenant}, descriptors: [{key: {value: user}, limits: [2/day]}]}]
-`)
-	l.want("GET /", "tenant=a user=7", 3, 2)
-	l.want("GET /", "tenant=b user=7", 3, 2)
-	l.want("GET /", "tenant=b user=8", 3, 2)
-}
-
-// What a proxy reports of no client is not the proxy itself, as in lists, but has a quota.
-func TestClientsThatAreNotIdentified(t *testing.T) {
-	l := limit(t, `
-rules:
-- name: a
-  descriptors:
-  - {key: {forwarded: [10.0.0.0/8]}, limits: [1/day]}
-  - {key: {forwarded: [10.0.0.0/8]}, value: 10.0.0.1, unlimited: true}
-`)
-	l.want("GET /", "ip=10.0.0.1", 3, 3)
-	l.want("GET /", "ip=10.0.0.1 X-Forwarded-For=unknown", 3, 1)
-	l.want("GET /", "ip=10.0.0.1 X-Forwarded-For=192.0.2.1", 3, 1)
-}
-
 func TestKeysOfRules(t *testing.T) {
-	reads := 0
 	verify := func(_ context.Context, key string) (string, error) {
-		reads++
 		if key == "bad" {
 			return "", core.ErrNoKey
 		}
@@ -333,22 +340,17 @@ rules:
 - {name: route, match: {path: "/r/{id}"}, key: route, limits: [2/day]}
 - {name: proxy, match: {path: /p}, key: {forwarded: [192.0.2.0/24]}, limits: [2/day]}
 `, rules.WithVerifier("keys", verify))
-	l.want("GET /k", "X-Api-Key=1", 4, 3)
-	if reads != 4 {
-		t.Errorf("the verifier was called %d times for 4 requests", reads)
-	}
-	l.want("GET /k", "X-Api-Key=2", 4, 3)
-	if _, err := l.ask(with("GET /k", "X-Api-Key=bad")); !errors.Is(err, core.ErrNoKey) {
-		t.Errorf("a key that is not verified: %v", err)
-	}
-	l.want("GET /r/1", "", 1, 1)
-	l.want("GET /r/2", "ip=192.0.2.9", 2, 1)
+	l.follow(`3/4 /k X-Api-Key=1
+		3/4 /k X-Api-Key=2
+		400 /k X-Api-Key=bad
+		1/1 /r/1
+		1/2 /r/2 ip=192.0.2.9
+		2/3 /p X-Forwarded-For=203.0.113.7
+		2/3 /p X-Forwarded-For=203.0.113.8`)
 	l.want("HEAD /r/3", "", 1, 0) // as GET
 	l.want("POST /r/1", "", 3, 2)
 	l.want("BREW /r/1", "", 1, 1)
 	l.want("BREW2 /r/1", "", 2, 1) // made up methods share a quota
-	l.want("GET /p", "X-Forwarded-For=203.0.113.7", 3, 2)
-	l.want("GET /p", "X-Forwarded-For=203.0.113.8", 3, 2)
 }
 
 // A request reads a key once for lists, descriptors and limits together.
@@ -370,35 +372,6 @@ func TestKeyIsReadOnce(t *testing.T) {
 		if l.want("GET /", "X-K=1", 1, 1); reads != 1 {
 			t.Errorf("%s: the verifier was called %d times", rule, reads)
 		}
-	}
-	l := limit(t, "rules:\n- {name: a, key: ip, limits: [1/day], deny: [2001:db8::1]}\n")
-	l.want("GET /", "ip=[2001:db8::2]", 1, 1)
-	l.want("GET /", "ip=[2001:db8::3]", 1, 0) // of one /64
-}
-
-func TestListsAndMessage(t *testing.T) {
-	l := limit(t, `
-rules:
-- name: api
-  key: {value: user}
-  limits: [1/day]
-  allow: [root]
-  deny: {key: ip, values: ["203.0.113.0/24", "2001:db8::/32"]}
-  message: Buy a larger plan.
-`)
-	l.want("GET /", "user=root", 5, 5)
-	l.want("GET /", "user=a", 1, 1)
-	d, err := l.ask(with("GET /", "user=a"))
-	if p := d.Problem(); err != nil || d.Allowed || p.Detail != "Buy a larger plan." {
-		t.Errorf("%v, %v, %+v", d, err, p)
-	}
-	for _, ip := range []string{"203.0.113.99", "[2001:db8::9]"} {
-		if _, err := l.ask(with("GET /", "user=root ip="+ip)); !errors.Is(err, core.ErrForbidden) {
-			t.Errorf("%s: %v", ip, err)
-		}
-	}
-	if _, err := l.ask(with("GET /", "")); !errors.Is(err, core.ErrNoKey) {
-		t.Errorf("a request without a user: %v", err)
 	}
 }
 
@@ -428,34 +401,25 @@ rules:
 	l.want("GET /a", "", 5, 5)
 }
 
-// The failure policy of a file holds for all of its rules.
+// The failure policy of a file holds for all of its rules. A request that passes uncounted has an event of its rule.
 func TestFailureByRules(t *testing.T) {
 	const one = "rules:\n- {name: one, key: global, limits: [2/day]}\n"
-	down := rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}))
-	limit(t, "failure: open\n"+one, down).want("GET /", "", 5, 5)
-	if _, err := limit(t, "failure: closed\n"+one, down).ask(with("GET /", "")); !errors.As(err, new(*core.StoreError)) {
-		t.Errorf("closed: %v", err)
+	var policies []string
+	down := rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}),
+		core.WithObserver(func(_ context.Context, e core.Event) {
+			policies = append(policies, e.Policy, e.Decision.Policy)
+		}))
+	limit(t, "failure: open\n"+one, down).want("GET /", "", 1, 1)
+	if !slices.Equal(policies, []string{"one", "one"}) {
+		t.Errorf("policies %q, want that of the rule", policies)
 	}
+	limit(t, "failure: closed\n"+one, down).follow("503")
 	for _, local := range []string{"", "failure: local\n"} {
 		l := limit(t, local+one, down)
 		l.want("GET /", "", 5, 2)
 		if err := l.Close(); err == nil {
 			t.Error("Close does not tell what was not replayed")
 		}
-	}
-}
-
-// Where a request passes uncounted because the store does not answer, its event names the rule.
-func TestEventOfAnUncountedRequest(t *testing.T) {
-	var policies []string
-	l := limit(t, "failure: open\nrules:\n- {name: open, key: ip, limits: [1/day]}\n",
-		rules.WithOptions(core.WithStore(unavailable{core.NewMemoryStore()}),
-			core.WithObserver(func(_ context.Context, e core.Event) {
-				policies = append(policies, e.Policy, e.Decision.Policy)
-			})))
-	l.want("GET /", "", 1, 1)
-	if !slices.Equal(policies, []string{"open", "open"}) {
-		t.Errorf("policies %q, want that of the rule", policies)
 	}
 }
 
@@ -557,38 +521,6 @@ var errDown = &core.StoreError{Err: errors.New("down")}
 func (unavailable) Take(context.Context, []store.Take, []store.Answer) error { return errDown }
 
 func (unavailable) Merge(context.Context, store.MergeRequest) error { return errDown }
-
-func TestExplanation(t *testing.T) {
-	l := limit(t, `
-rules:
-- {name: first, match: {path: /a/, methods: [POST]}, key: ip, limits: [5/day]}
-- {name: second, match: {path: /a/}, key: ip, limits: [2/minute, {limit: 9/day, key: global}]}
-- {name: third, match: {path: /}, key: ip, limits: [1/hour]}
-`)
-	l.want("GET /a/x", "", 2, 2)
-	for range 3 { // it charges nothing
-		e := l.Explain(with("GET /a/x", ""))
-		if e.Err != nil || e.Decision.Allowed || e.Decision.Policy != "second" {
-			t.Fatalf("%+v", e)
-		}
-		if got := fmt.Sprint(e.Rules[0].Reason, "|", e.Rules[1].Reason, "|", e.Rules[2].Reason); got !=
-			"match.methods: the request has another value||an earlier rule applies: second" {
-			t.Errorf("reasons: %s", got)
-		}
-		limits := e.Rules[1].Limits
-		if len(limits) != 2 {
-			t.Fatalf("%+v", limits)
-		}
-		if first := limits[0]; first.Limit != "2/minute" || first.Used != 2 || first.Remaining != 0 ||
-			first.RetryAfter <= 0 || first.RetryAfter > time.Minute {
-			t.Errorf("%+v", first)
-		}
-		if second := limits[1]; second.Limit != "9/day" || second.Quota != 9 || second.Used != 2 ||
-			second.Remaining != 7 || second.RetryAfter != 0 {
-			t.Errorf("%+v", second)
-		}
-	}
-}
 
 func ExampleSet_String() {
 	set, _ := rules.Parse([]byte(`

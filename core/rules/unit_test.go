@@ -43,14 +43,7 @@ func TestUnits(t *testing.T) {
 			shadows = append(shadows, fmt.Sprint(e.Shadow.Allowed))
 		}
 	})
-	set, err := rules.Parse([]byte(unitRules), "limits.yaml", rules.WithOptions(observe))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := set.Limiter()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limit(t, unitRules, rules.WithOptions(observe))
 	request := func(path string, user, tokens any) *request {
 		return &request{
 			method: http.MethodGet, path: path, values: map[any]any{"user": user, "tokens": tokens},
@@ -77,24 +70,14 @@ func TestUnits(t *testing.T) {
 		{"/chat", "bob", 60.0, "[]", "[1 requests 60 tokens 60 tokens 120 tokens 5 requests]"},
 	} {
 		r := request(step.path, step.user, step.tokens)
-		e := set.Explain(r)
-		d, err := l.Check(r)
+		e := l.Explain(r)
+		d, err := l.limiter.Check(r)
 		var used []string
 		for _, s := range d.Limits() {
 			used = append(used, fmt.Sprint(s.Quota-s.Remaining, " ", s.Unit))
 		}
 		if err != nil || fmt.Sprint(d.Violated) != step.violated || fmt.Sprint(used) != step.used {
-			t.Errorf(
-				"%s of %s, %v tokens: %v, %v used, %v; want %s, %s",
-				step.path,
-				step.user,
-				step.tokens,
-				d,
-				used,
-				err,
-				step.violated,
-				step.used,
-			)
+			t.Errorf("%+v: %v, %v used, %v", step, d, used, err)
 		}
 		if e.Err != nil || e.Decision.Allowed != d.Allowed {
 			t.Errorf("explained: %v, %v; decided: %v", e.Decision, e.Err, d)
@@ -106,69 +89,23 @@ func TestUnits(t *testing.T) {
 	}
 	for _, tokens := range []any{nil, "many", -1, 1.5} {
 		r := request("/chat", "eve", tokens)
-		if d, err := l.Check(r); err == nil || d.Allowed ||
+		if d, err := l.limiter.Check(r); err == nil || d.Allowed ||
 			core.ProblemOf(err).Status != http.StatusInternalServerError {
 			t.Errorf("%v tokens: %v, %v; want an error", tokens, d, err)
 		}
 	}
-	e := set.Explain(request("/chat", "ann", 0))
+	e := l.Explain(request("/chat", "ann", 0))
 	if limits := e.Rules[0].Limits; len(limits) != 3 || limits[1].Unit != "tokens" || limits[1].Used != 60 ||
 		limits[1].RetryAfter != 0 || limits[0].Unit != "requests" {
 		t.Errorf("%+v, want 60 tokens used", limits)
 	}
 }
 
-// A request that no descriptor limits, or only one in shadow, needs no costs.
-func TestCostsOfDescriptors(t *testing.T) {
-	l := limit(t, `
-apply: all
-rules:
-- name: chat
-  descriptors:
-  - {key: user, limits: [100 tokens/minute]}
-  - {key: user, value: root, unlimited: true}
-  - {key: trial, shadow: true, limits: [1 tokens/minute]}
-  costs: {tokens: {value: tokens}}
-- name: all
-  key: global
-  limits: [60 tokens/minute]
-  costs: {tokens: 10}
-`)
-	l.want("GET /", "", 1, 1)
-	l.want("GET /", "user=root", 1, 1)
-	l.want("GET /", "user=root trial=a tokens=20", 1, 1)
-	l.want("GET /", "trial=a", 1, 1)
-	l.want("GET /", "trial=a tokens=30", 1, 1)
-	l.want("GET /", "user=ann tokens=40", 1, 1)
-	l.want("GET /", "user=ann tokens=1", 1, 0) // all six have cost the other rule 10
-	if _, err := l.ask(with("GET /", "user=ann")); core.ProblemOf(err).Status != http.StatusInternalServerError {
-		t.Errorf("%v; want an error, as the cost is not known", err)
-	}
-	if e := l.Explain(with("GET /", "user=ann")); e.Err == nil || e.Rules[0].Reason != "its costs are not known" {
-		t.Errorf("explained: %+v", e)
-	}
-}
-
-// A rule with count_denied counts denials, of all rules that apply with it.
+// A rule with count_denied counts denials.
 func TestCountDenied(t *testing.T) {
-	set, err := rules.Parse(
-		[]byte(
-			"rules:\n- {name: login, match: {methods: [POST]}, key: ip, limits: [3/minute], "+
-				"count_denied: true, cost: 2}\n"+
-				"- {name: api, key: ip, limits: [3/minute]}\n",
-		),
-		"limits.yaml",
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := set.Limiter()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limit(t, "rules:\n- {name: login, key: ip, limits: [3/minute], count_denied: true, cost: 2}\n")
 	for i, used := range []int{0, 2, 4} {
-		r := requestFor(1)
-		d, err := l.Check(r)
+		d, err := l.limiter.Check(with("GET /", ""))
 		if err != nil || d.Allowed != (i == 0) || d.Limits()[0].Used != used {
 			t.Errorf("%v, %v; want %d used before", d, err, used)
 		}
