@@ -137,6 +137,23 @@ func outcome(d core.Decision, err error) string {
 	return text
 }
 
+// writtenAgain returns an Explanation in JSON, which is the same once it was read and written again.
+func writtenAgain(t *testing.T, e rules.Explanation) string {
+	t.Helper()
+	text, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read rules.Explanation
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := json.Marshal(read); err != nil || string(again) != string(text) {
+		t.Errorf("%s: read and written again: %v\n%s", text, err, again)
+	}
+	return string(text)
+}
+
 // An Explanation in JSON can be read by people, and by programs in Go again.
 func TestExplanationInJSON(t *testing.T) {
 	l := limit(t, `
@@ -146,27 +163,18 @@ rules:
 `)
 	synctest.Test(t, func(t *testing.T) {
 		l.want("GET /a", "", 1, 1)
-		for target, want := range map[string]string{
-			"GET /a": `{"Decision":{"Allowed":false,"Granted":0,"Remaining":0,"Used":1,"Policy":"a","Violated":` +
-				`["a-1-per-day"],"Banned":false,"Degraded":false,"RetryAfter":"24h0m0s","ResetAfter":"24h0m0s"},` +
-				`"Err":null,"Rules":[{"Name":"a","Applies":true,"Reason":"","Limits":[` +
-				`{"Limit":"1/day","Unit":"requests","Quota":1,` +
-				`"Used":1,"Remaining":0,"RetryAfter":"24h0m0s"}]},{"Name":"b","Applies":false,` +
-				`"Reason":"an earlier rule applies: a","Limits":null}]}`,
-			"GET /b": `{"Decision":{"Allowed":false,"Granted":0,"Remaining":0,"Used":0,"Policy":"","Violated":null,` +
-				`"Banned":false,"Degraded":false,"RetryAfter":"0s","ResetAfter":"0s"},"Err":"sash: ` +
-				`the key of the limit 1/day, made by ByValue: sash: the request carries no key","Rules":[`,
+		for target, want := range map[string][]string{
+			"GET /a": {
+				`"Allowed":false`, `"Violated":["a-1-per-day"]`, `"RetryAfter":"24h0m0s"`, `"Err":null`, `"Limit":"1/day"`,
+				`"Unit":"requests"`, `"Reason":"an earlier rule applies: a"`,
+			},
+			"GET /b": {`"Err":"sash: the key of the limit 1/day, made by ByValue: sash: the request carries no key"`},
 		} {
-			text, err := json.Marshal(l.Explain(with(target, "")))
-			if err != nil || !strings.HasPrefix(string(text), want) {
-				t.Errorf("%s: %v\n%s\nwant %s", target, err, text, want)
-			}
-			var read rules.Explanation
-			if err := json.Unmarshal(text, &read); err != nil {
-				t.Fatal(err)
-			}
-			if again, err := json.Marshal(read); err != nil || string(again) != string(text) {
-				t.Errorf("%s: read and written again: %v\n%s", target, err, again)
+			text := writtenAgain(t, l.Explain(with(target, "")))
+			for _, part := range want {
+				if !strings.Contains(text, part) {
+					t.Errorf("%s: %s is not in %s", target, part, text)
+				}
 			}
 		}
 	})

@@ -297,45 +297,36 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// Mistakes of options are told with those of the file. That about an option that files have a field for names the field.
 func TestOptionsOfRules(t *testing.T) {
-	for name, opt := range map[string]rules.Option{
-		"nil":                    nil,
-		"WithVerifier":           rules.WithVerifier("keys", nil),
-		"unverified":             rules.WithVerifier("unverified", core.Unverified),
-		"WithClaims":             rules.WithClaims(nil),
-		"WithName":               rules.WithOptions(core.WithName("x")),
-		"WithShadow":             rules.WithOptions(core.WithShadow(core.PerMinute(1))),
-		"WithFailure":            rules.WithOptions(core.WithFailure(core.FailOpen)),
-		"WithBan":                rules.WithOptions(core.WithBan(1, 1e9, 1e9)),
-		"WithCost":               rules.WithOptions(core.WithCost(func(context.Context) int { return 1 })),
-		"a mistake of New's own": rules.WithOptions(core.WithTimeout(-1)),
-	} {
-		_, err := rules.Parse([]byte("rulez: []"), "limits.yaml", opt)
+	wrong := func(remedy string, err error) {
+		t.Helper()
 		var config *core.ConfigError
-		var e *rules.Error
-		if !errors.As(err, &config) || !errors.As(err, &e) {
-			t.Errorf("%s: %v; want this mistake and that of the file", name, err)
+		if !errors.As(err, &config) || !strings.Contains(config.Remedy, remedy) {
+			t.Errorf("%v, want a mistake whose remedy has %q", err, remedy)
 		}
 	}
-}
-
-// The error about an option that a file has a field for names that field.
-func TestOptionsThatFilesHave(t *testing.T) {
+	early := func(remedy string, opt rules.Option) {
+		t.Helper()
+		_, err := rules.Parse([]byte("rulez: []"), "limits.yaml", opt)
+		if wrong(remedy, err); !errors.As(err, new(*rules.Error)) {
+			t.Errorf("%v, want the mistake of the file too", err)
+		}
+	}
+	early("", nil)
+	early("", rules.WithVerifier("keys", nil))
+	early("", rules.WithVerifier("unverified", core.Unverified))
+	early("", rules.WithClaims(nil))
+	early("", rules.WithOptions(core.WithTimeout(-1))) // a mistake of New's own
 	cost := func(context.Context) int { return 1 }
 	for field, opt := range map[string]core.Option{
 		"domain": core.WithName("x"), "name": core.WithName("x"), "cost": core.WithCost(cost),
 		"costs": core.WithCostOf("tokens", cost), "failure": core.WithFailure(core.FailOpen),
 		"shadow": core.WithShadow(core.PerMinute(1)), "deny": core.WithBan(1, 1e9, 1e9),
 	} {
-		text := "rules:\n- {name: a, key: ip, limits: [1/minute]}\n"
-		_, early := rules.Parse([]byte(text), "limits.yaml", rules.WithOptions(opt))
-		_, late := parse(t, text).Limiter(opt)
-		for _, err := range []error{early, late} {
-			var config *core.ConfigError
-			if !errors.As(err, &config) || !strings.Contains(config.Remedy, field) {
-				t.Errorf("%v, want a remedy with %s", err, field)
-			}
-		}
+		early(field, rules.WithOptions(opt))
+		_, err := parse(t, minimal).Limiter(opt)
+		wrong(field, err)
 	}
 }
 
