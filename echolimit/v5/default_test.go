@@ -148,7 +148,7 @@ func TestPooledContexts(t *testing.T) {
 		}
 		if c.QueryParam("status") == "panic" {
 			panics.Add(1)
-			panic(errConflict)
+			panic(io.EOF)
 		}
 		return c.String(http.StatusOK, d.Policy)
 	})

@@ -1,6 +1,7 @@
 package echolimit_test
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +23,15 @@ func parse(t *testing.T, text string) *rules.Set {
 		t.Fatal(err)
 	}
 	return set
+}
+
+func used(t *testing.T, l *core.Limiter) int {
+	t.Helper()
+	d, err := l.Peek(t.Context(), "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Used
 }
 
 // Whatever spelling of a path echo's router takes, the rule for the route applies.
@@ -94,10 +104,7 @@ rules:
 		{"GET", "http://www.example.com/users/2", "free", 200, "", false},
 		{"GET", "http://api.example.com/users/2", "paid", 200, "", false},
 	} {
-		r := httptest.NewRequest(c.method, c.target, nil)
-		r.Header.Set("X-Plan", c.plan)
-		w := httptest.NewRecorder()
-		e.ServeHTTP(w, r)
+		w := send(e, c.method, c.target, "X-Plan", c.plan)
 		if got := w.Header().Get("RateLimit"); w.Code != c.status || got != c.limits {
 			t.Errorf("%v: status %d, RateLimit %s", c, w.Code, got)
 		}
@@ -120,10 +127,10 @@ func TestAutomaticHEAD(t *testing.T) {
 		"404":           {func(c *echo.Context) error { return c.String(404, "gone") }, 404},
 		"JSON":          {func(c *echo.Context) error { return c.JSON(403, "no") }, 403},
 		"an error":      {func(*echo.Context) error { return echo.ErrNotFound }, 404},
-		"a plain error": {func(*echo.Context) error { return errConflict }, 500},
+		"a plain error": {func(*echo.Context) error { return io.EOF }, 500},
 		"an error after the answer": {func(c *echo.Context) error {
 			c.String(201, "made")
-			return errConflict
+			return io.EOF
 		}, 201},
 		"flushed": {func(c *echo.Context) error {
 			http.NewResponseController(c.Response()).Flush()
@@ -146,10 +153,7 @@ func TestAutomaticHEAD(t *testing.T) {
 			e.Use(on[:mounts[0]]...)
 			e.GET("/", c.handler, on[:mounts[1]]...)
 			for i := range 2 {
-				r := httptest.NewRequest(http.MethodHead, "/", nil)
-				r.Header.Set("User", "ann")
-				w := httptest.NewRecorder()
-				e.ServeHTTP(w, r)
+				w := send(e, http.MethodHead, "/", "User", "ann")
 				if w.Code != c.status || w.Body.Len() > 0 || w.Header().Get("RateLimit") == "" {
 					t.Errorf("%s, on the %s: status %d, %d bytes, %v", desc, where, w.Code, w.Body.Len(), w.Header())
 				}
@@ -186,8 +190,7 @@ func TestAutomaticHEADRefused(t *testing.T) {
 		e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(echo.RouterConfig{AutoHandleHEAD: true})})
 		e.GET("/", served, echolimit.New(core.PerMinute(1), core.ByIP(), opts...))
 		get(e, "/")
-		w := httptest.NewRecorder()
-		e.ServeHTTP(w, httptest.NewRequest(http.MethodHead, "/", nil))
+		w := send(e, http.MethodHead, "/")
 		if w.Code != c.status || w.Body.Len() > 0 || w.Header().Get("Retry-After") != "60" {
 			t.Errorf("%s: status %d, %d bytes, %v", desc, w.Code, w.Body.Len(), w.Header())
 		}
@@ -195,9 +198,10 @@ func TestAutomaticHEADRefused(t *testing.T) {
 }
 
 // A route's pattern is its key, whichever group it is of, and HEAD shares that of GET.
-func TestByRouteOfGroups(t *testing.T) {
+func TestByRoute(t *testing.T) {
 	e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(echo.RouterConfig{AutoHandleHEAD: true})})
-	g := e.Group("/api", echolimit.New(core.PerMinute(2), echolimit.ByRoute()))
+	e.Use(echolimit.New(core.PerMinute(2), echolimit.ByRoute()))
+	g := e.Group("/api")
 	g.GET("/users/:id", served)
 	g.Group("/v2").GET("/users/:id", served)
 	for _, c := range []struct {
@@ -206,10 +210,9 @@ func TestByRouteOfGroups(t *testing.T) {
 	}{
 		{"GET", "/api/users/1", 200}, {"HEAD", "/api/users/2", 200}, {"GET", "/api/users/3", 429},
 		{"GET", "/api/v2/users/1", 200}, {"GET", "/api/v2/users/2", 200}, {"HEAD", "/api/v2/users/2", 429},
+		{"GET", "/nowhere", 404}, {"GET", "/elsewhere", 404}, {"GET", "/nothing", 429},
 	} {
-		w := httptest.NewRecorder()
-		e.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
-		if w.Code != c.status {
+		if w := send(e, c.method, c.path); w.Code != c.status {
 			t.Errorf("%s %s: status %d, want %d", c.method, c.path, w.Code, c.status)
 		}
 	}
