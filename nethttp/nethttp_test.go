@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
@@ -107,25 +106,15 @@ func get(h http.Handler, change ...func(*http.Request)) *httptest.ResponseRecord
 	return w
 }
 
-func TestWithoutKey(t *testing.T) {
-	var seen error
+func TestErrorHandler(t *testing.T) {
 	h := nethttp.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified),
-		core.WithObserver(func(_ context.Context, e core.Event) { seen = e.Err }))(ok)
-	for range 3 { // requests without a key share no quota
-		w := get(h)
-		if w.Code != http.StatusBadRequest || w.Header().Get("Content-Type") != adapter.ProblemType ||
-			!errors.Is(seen, core.ErrNoKey) {
-			t.Errorf("status %d, header %v, observed %v", w.Code, w.Header(), seen)
-		}
-	}
-	h = nethttp.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified),
 		nethttp.WithError(func(w http.ResponseWriter, _ *http.Request, err error) {
 			if errors.Is(err, core.ErrNoKey) {
 				w.WriteHeader(http.StatusUnauthorized)
 			}
 		}))(ok)
 	if w := get(h); w.Code != http.StatusUnauthorized {
-		t.Errorf("with an error handler: status %d", w.Code)
+		t.Errorf("status %d", w.Code)
 	}
 }
 
@@ -156,53 +145,14 @@ func TestDenyHandlers(t *testing.T) {
 	}
 }
 
-func TestSkipAndCost(t *testing.T) {
-	h := nethttp.New(core.PerMinute(10), core.ByIP(),
-		core.WithSkip(func(r *http.Request) bool { return r.Header.Get("Skip") != "" }),
-		core.WithCost(func(r *http.Request) int { return len(r.Header.Values("Unit")) }))(ok)
-	unit := func(n int) func(*http.Request) {
-		return func(r *http.Request) { r.Header["Unit"] = make([]string, n) }
-	}
-	if w := get(h, func(r *http.Request) { r.Header.Set("Skip", "1") }); w.Code != 200 || len(w.Header()) != 0 {
-		t.Errorf("skipped: status %d, header %v", w.Code, w.Header())
-	}
-	if w := get(h, unit(7)); w.Code != 200 || w.Header().Get("RateLimit") != `"10-per-minute";r=3;t=60` {
-		t.Errorf("cost 7: status %d, header %v", w.Code, w.Header())
-	}
-	if w := get(h, unit(4)); w.Code != 429 {
-		t.Errorf("cost 4 of 3: status %d", w.Code)
-	}
-	if w := get(h, unit(0)); w.Code != 500 || strings.Contains(w.Body.String(), "cost") {
-		t.Errorf("cost 0: status %d, body %s", w.Code, w.Body)
-	}
-}
-
-func TestStackedLimitersGiveOneField(t *testing.T) {
+// The fields of X-RateLimit, of which there can be one each, are those of the tighter of two limiters.
+func TestLegacyFieldsOfTwoLimiters(t *testing.T) {
 	inner := nethttp.New(core.PerSecond(1), core.ByIP(), core.WithHeaders(core.HeadersBoth))(ok)
 	h := nethttp.New(core.PerHour(5), core.ByIP(), core.WithHeaders(core.HeadersBoth))(inner)
-	for i, want := range []string{`"5-per-hour";r=4;t=3600, "1-per-second";r=0;t=1`, `"1-per-second";r=0;t=1`} {
-		w := get(h)
-		if got := w.Header().Values("RateLimit"); len(got) != 1 || got[0] != want {
-			t.Errorf("request %d: RateLimit %q, want %q", i+1, got, want)
+	for range 2 {
+		if got := get(h).Header().Values("X-RateLimit-Limit"); !slices.Equal(got, []string{"1"}) {
+			t.Errorf("X-RateLimit-Limit %q, want that of the tighter limit", got)
 		}
-		policies := `"5-per-hour";q=5;w=3600, "1-per-second";q=1;w=1`
-		if got := w.Header().Values("RateLimit-Policy"); len(got) != 1 || got[0] != policies {
-			t.Errorf("request %d: RateLimit-Policy %q", i+1, got)
-		}
-		if got := w.Header().Values("X-RateLimit-Limit"); len(got) != 1 || got[0] != "1" {
-			t.Errorf("request %d: X-RateLimit-Limit %q, want that of the tighter limit", i+1, got)
-		}
-	}
-}
-
-func TestStoreDown(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
-	defer rdb.Close()
-	h := nethttp.New(core.PerMinute(1), core.ByIP(),
-		core.WithStore(redisstore.New(rdb)), core.WithFailure(core.FailClosed))(ok)
-	w := get(h)
-	if w.Code != 503 || w.Header().Get("Retry-After") != "1" || strings.Contains(w.Body.String(), "127.0.0.1") {
-		t.Errorf("status %d, header %v, body %s", w.Code, w.Header(), w.Body)
 	}
 }
 
@@ -216,22 +166,27 @@ func TestForeignCallbacks(t *testing.T) {
 	}
 	got := message(func() {
 		nethttp.New(core.Limit{}, core.By(func(*foreign) (string, error) { return "", nil }),
-			core.WithSkip(func(foreign) bool { return false }), core.WithName("A B"))
+			core.WithSkip(func(foreign) bool { return false }), core.WithName("A B"),
+			core.WithRefund[*http.Request](nil))
 	})
 	for _, want := range []string{
 		"the quota is out of range", "By(func(*nethttp_test.foreign))", "*http.Request",
-		"WithSkip(func(nethttp_test.foreign))", `WithName("A B")`,
+		"WithSkip(func(nethttp_test.foreign))", `WithName("A B")`, "WithRefund(nil)",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the panic says\n%s\nwant %q in it", got, want)
 		}
 	}
-	l, err := core.New(core.PerSecond(1), core.By(func(*foreign) (string, error) { return "", nil }))
+	l, err := core.New(core.PerSecond(1), core.By(func(*foreign) (string, error) { return "", nil }),
+		core.WithRefund(func(foreign, int) bool { return true }))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := message(func() { nethttp.From(l) }); !strings.Contains(got, "By(func(*nethttp_test.foreign))") {
-		t.Errorf("From: %s", got)
+	got = message(func() { nethttp.From(l) })
+	for _, want := range []string{"By(func(*nethttp_test.foreign))", "WithRefund(func(nethttp_test.foreign))"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("From: %s", got)
+		}
 	}
 	if got := message(func() { nethttp.From(nil) }); !strings.Contains(got, "core.New") {
 		t.Errorf("From(nil): %s", got)

@@ -621,73 +621,53 @@ func TestTransportLongestPauseHolds(t *testing.T) {
 	})
 }
 
-// A request that gets its unit during a pause returns it: the unit would count from then, and not from its use.
+// A request that gets its unit during a pause gives it back, and is sent afterwards for another: the unit would count
+// from then, and not from its use.
 func TestTransportUnitsCountWhenTheyAreUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		var mu sync.Mutex
-		var sent []time.Duration
-		l := limiter(t, core.Limit{Quota: 2, Window: 10 * time.Second})
-		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
-			mu.Lock()
-			sent = append(sent, time.Since(start))
-			n := len(sent)
-			mu.Unlock()
-			if n == 1 { // the answer comes when others are in the queue
-				time.Sleep(time.Second)
-				return refusal("14", http.NoBody), nil
+	for _, c := range []struct {
+		policy   core.Policy
+		requests int
+		pause    string
+		want     []time.Duration // in seconds
+	}{
+		{core.Limit{Quota: 2, Window: 10 * time.Second}, 4, "14", []time.Duration{0, 0, 15, 15, 25}},
+		{core.TokenBucket(core.Limit{Quota: 1, Window: 10 * time.Second}, 1), 2, "12", []time.Duration{0, 13, 23}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			var mu sync.Mutex
+			var sent []time.Duration
+			tr := &nethttp.Transport{
+				Limiter: limiter(t, c.policy),
+				Base: tripper(func(*http.Request) (*http.Response, error) {
+					mu.Lock()
+					sent = append(sent, time.Since(start))
+					n := len(sent)
+					mu.Unlock()
+					if n == 1 { // the answer comes when others are in the queue
+						time.Sleep(time.Second)
+						return refusal(c.pause, http.NoBody), nil
+					}
+					return httptest.NewRecorder().Result(), nil
+				}),
 			}
-			return httptest.NewRecorder().Result(), nil
-		})}
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				if _, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil)); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		want := []time.Duration{0, 0, 15 * time.Second, 15 * time.Second, 25 * time.Second}
-		if !slices.Equal(sent, want) {
-			t.Errorf("sent after %v, want %v", sent, want)
-		}
-	})
-}
-
-// A request that gets its unit during a pause gives it back, also to a token bucket, and is sent afterwards for another.
-func TestTransportPausesWithBucket(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		var mu sync.Mutex
-		var sent []time.Duration
-		l := limiter(t, core.TokenBucket(core.Limit{Quota: 1, Window: 10 * time.Second}, 1))
-		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
-			mu.Lock()
-			sent = append(sent, time.Since(start))
-			n := len(sent)
-			mu.Unlock()
-			if n == 1 { // the answer comes when another one waits
-				time.Sleep(time.Second)
-				return refusal("12", nil), nil
+			var wg sync.WaitGroup
+			for range c.requests {
+				wg.Go(func() {
+					if _, err := tr.RoundTrip(httptest.NewRequest("GET", "http://example.com/", nil)); err != nil {
+						t.Error(err)
+					}
+				})
 			}
-			return httptest.NewRecorder().Result(), nil
-		})}
-		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() {
-				r := httptest.NewRequest("GET", "http://example.com/", nil)
-				if _, err := tr.RoundTrip(r); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		want := []time.Duration{0, 13 * time.Second, 23 * time.Second}
-		if !slices.Equal(sent, want) {
-			t.Errorf("sent after %v, want %v", sent, want)
-		}
-	})
+			wg.Wait()
+			for i := range sent {
+				sent[i] /= time.Second
+			}
+			if !slices.Equal(sent, c.want) {
+				t.Errorf("%v: sent after %d seconds, want %d", c.policy, sent, c.want)
+			}
+		})
+	}
 }
 
 // closing is a body that is called when it is closed.
@@ -904,30 +884,18 @@ func TestTransportAsksByText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		transport := &nethttp.Transport{Limiter: l, Base: answering(http.StatusOK)}
-		for host, allowed := range map[string]bool{"a.example": true, "b.example": true} {
-			for range 2 {
+		transport := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
+			return httptest.NewRecorder().Result(), nil
+		})}
+		for _, host := range []string{"a.example", "b.example"} {
+			for _, allowed := range []bool{true, false} {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				response, err := transport.RoundTrip(r)
+				_, err := transport.RoundTrip(httptest.NewRequestWithContext(ctx, "GET", "http://"+host, http.NoBody))
 				cancel()
 				if (err == nil) != allowed || err != nil && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%s: %v, want allowed %v", host, err, allowed)
 				}
-				if response != nil {
-					response.Body.Close()
-				}
-				allowed = false
 			}
 		}
 	}
-}
-
-type answering int
-
-func (code answering) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: int(code), Body: http.NoBody}, nil
 }

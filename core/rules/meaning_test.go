@@ -84,8 +84,8 @@ func (l *limited) want(target, values string, n, admitted int) {
 	}
 }
 
-// follow asks for requests line by line: "3/5 path values" means that 3 of 5 are admitted, and "403 path values" that the
-// request is refused with that status.
+// follow asks for requests line by line: "3/5 path values" means that 3 of 5 are admitted, and "403 path values" that
+// the request is refused with that status.
 func (l *limited) follow(steps string) {
 	l.t.Helper()
 	for line := range strings.FieldsFuncSeq(steps, func(r rune) bool { return r == '\n' }) {

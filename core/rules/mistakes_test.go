@@ -297,7 +297,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Mistakes of options are told with those of the file. That about an option that files have a field for names the field.
+// Mistakes of options are told with those of the file. An option that files have a field for is a mistake that names
+// the field.
 func TestOptionsOfRules(t *testing.T) {
 	wrong := func(remedy string, err error) {
 		t.Helper()
