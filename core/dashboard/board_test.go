@@ -125,6 +125,15 @@ func open(t *testing.T, h http.Handler) (*writer, func()) {
 	return w, func() { cancel(); <-done }
 }
 
+// first returns the first message of a page, in which seconds that have ended are.
+func first(t *testing.T, b *dashboard.Board) told {
+	t.Helper()
+	time.Sleep(3 * time.Second / 2)
+	w, closePage := open(t, dashboard.Handler(b))
+	defer closePage()
+	return w.messages(t)[0]
+}
+
 // inBubble runs f, and then waits until the board has no goroutine any more.
 func inBubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
@@ -150,10 +159,7 @@ func TestOutcomes(t *testing.T) {
 		b.Observe(t.Context(), core.Event{
 			Policy: "p", Outcome: event.Allowed, Decision: core.Decision{Degraded: true},
 		})
-		time.Sleep(3 * time.Second / 2)
-		w, closePage := open(t, dashboard.Handler(&b))
-		defer closePage()
-		m := w.messages(t)[0]
+		m := first(t, &b)
 		// Allowed once and once degraded, listed 5 and skipped 6 times; denied 2 and once for the shadow, banned 3,
 		// forbidden 4; failed 8.
 		if got, want := m.sum("p"), [5]int{13, 10, 0, 1, 8}; got != want {
@@ -192,10 +198,7 @@ func TestDecisionsAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(3 * time.Second / 2)
-		w, closePage := open(t, dashboard.Handler(&b))
-		defer closePage()
-		m := w.messages(t)[0]
+		m := first(t, &b)
 		if got, want := m.sum("login"), [5]int{10, 3, 2, 0, 0}; got != want {
 			t.Errorf("%v, want %v", got, want)
 		}
@@ -208,36 +211,25 @@ func TestDecisionsAreCounted(t *testing.T) {
 	})
 }
 
-// Of several limiters of a policy, pages show the limits of the first that was added.
-func TestLimitsOfTheFirst(t *testing.T) {
+// Of several limiters of a policy, pages show the limits of the first that was added. Keys of rules are found in
+// requests only, so they are not looked up by name.
+func TestLimitersOfAPolicy(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		var b dashboard.Board
+		p, _ := overridden(t, core.NewMemoryStore())
 		for _, quota := range []int{10, 20} {
-			l, err := core.New(core.PerMinute(quota), core.ByText(), core.WithName("p"), core.WithObserver(b.Observe))
+			l, err := core.New(core.PerMinute(quota), core.ByText(), core.WithName("p"),
+				core.WithObserver(p.board.Observe))
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.Add(l)
-			if _, err := l.Allow(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			p.board.Add(l)
+			p.allow(t, l, "k", 1)
 		}
-		w, closePage := open(t, dashboard.Handler(&b))
-		defer closePage()
-		if m := w.messages(t)[0]; len(m.Policies) != 1 || m.Policies[0].Limits != "10/minute" {
+		m := first(t, &p.board)
+		if len(m.Policies) != 1 || m.Policies[0].Limits != "10/minute" {
 			t.Errorf("%+v", m.Policies)
 		}
-	})
-}
-
-// Keys of rules are found in requests only, so they are not looked up by name.
-func TestNamesToLookUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		p, _ := overridden(t, core.NewMemoryStore())
-		w, closePage := open(t, dashboard.Handler(&p.board))
-		defer closePage()
-		m := w.messages(t)[0]
-		if got := fmt.Sprint(m.Find); got != "[login order api]" || len(m.Stores) != 4 {
+		if got := fmt.Sprint(m.Find); got != "[login order api p]" || len(m.Stores) != 5 {
 			t.Errorf("%s of %+v", got, m.Stores)
 		}
 	})
@@ -412,10 +404,7 @@ func TestManyPolicies(t *testing.T) {
 				b.Observe(t.Context(), core.Event{Policy: fmt.Sprint("p", i), Outcome: event.Allowed})
 			}
 		}
-		time.Sleep(3 * time.Second / 2)
-		w, closePage := open(t, dashboard.Handler(&b))
-		defer closePage()
-		m := w.messages(t)[0]
+		m := first(t, &b)
 		for _, p := range m.Policies {
 			if m.sum(p.Name)[0] != 6 {
 				t.Errorf("%s is shown", p.Name)
@@ -450,41 +439,6 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("%v allocations, %v with another observer", with, without)
 	}
 }
-
-func BenchmarkObserve(b *testing.B) {
-	for _, pages := range []int{0, 1, 10} {
-		b.Run(fmt.Sprint("pages=", pages), func(b *testing.B) {
-			var board dashboard.Board
-			server := httptest.NewServer(dashboard.Handler(&board))
-			defer server.Close()
-			for range pages {
-				response, err := http.Get(server.URL + "/events")
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer response.Body.Close()
-				go bufio.NewReader(response.Body).WriteTo(discard{})
-			}
-			var e core.Event
-			l, err := core.New(core.PerMinute(1_000_000), core.ByText(),
-				core.WithObserver(func(_ context.Context, given core.Event) { e = given }))
-			if err != nil {
-				b.Fatal(err)
-			}
-			if _, err := l.Allow(b.Context(), "k"); err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				board.Observe(b.Context(), e)
-			}
-		})
-	}
-}
-
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
 // The counts of a policy stay until it is forgotten. Its limiters are dropped when they are closed.
 func TestForget(t *testing.T) {

@@ -32,6 +32,12 @@ func serve(t *testing.T, h http.Handler, method, path, body string, header ...st
 	return w
 }
 
+// events returns what a server that cannot flush answers at once.
+func events(t *testing.T, h http.Handler) string {
+	t.Helper()
+	return serve(t, http.TimeoutHandler(h, time.Minute, ""), http.MethodGet, "/events", "").Body.String()
+}
+
 // The page works under any path, and a path without the slash at its end leads to it.
 func TestPaths(t *testing.T) {
 	page := dashboard.Handler(new(dashboard.Board))
@@ -160,10 +166,7 @@ func (p *shop) watch(t *testing.T, opts ...dashboard.Option) (h http.Handler, la
 	t.Helper()
 	h = dashboard.Handler(&p.board, opts...)
 	once := func() told {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/events", nil)
-		http.TimeoutHandler(h, time.Minute, "").ServeHTTP(w, r)
-		_, data, _ := strings.Cut(w.Body.String(), "data: ")
+		_, data, _ := strings.Cut(events(t, h), "data: ")
 		var m told
 		if err := json.Unmarshal([]byte(data), &m); err != nil {
 			t.Fatal(err)
@@ -237,17 +240,11 @@ func TestWindowOfHotKey(t *testing.T) {
 // hidesNames checks that nothing which a page gets has one of the names.
 func hidesNames(t *testing.T, h http.Handler, question string, names ...string) {
 	t.Helper()
-	for _, path := range []string{"/", "/events", "/window"} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(question))
-		if path != "/window" {
-			r.Method = http.MethodGet
-		}
-		a := httptest.NewRecorder()
-		http.TimeoutHandler(h, time.Minute, "").ServeHTTP(a, r)
-		for _, name := range names {
-			if strings.Contains(a.Body.String(), name) {
-				t.Errorf("%s has %s: %s", path, name, a.Body)
-			}
+	text := events(t, h) + serve(t, h, http.MethodGet, "/", "").Body.String() +
+		serve(t, h, http.MethodPost, "/window", question).Body.String()
+	for _, name := range names {
+		if strings.Contains(text, name) {
+			t.Errorf("%s is in %s", name, text)
 		}
 	}
 }
@@ -441,13 +438,10 @@ func TestManyKeys(t *testing.T) {
 			sent[name]++
 		}
 	}
-	named := dashboard.Handler(&p.board, dashboard.WithIdentities())
-	w := httptest.NewRecorder()
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/events", nil)
-	http.TimeoutHandler(named, time.Minute, "").ServeHTTP(w, request)
+	named := events(t, dashboard.Handler(&p.board, dashboard.WithIdentities()))
 	for name := range sent {
-		if !strings.Contains(w.Body.String(), name) {
-			t.Errorf("seed %#x: %s is not found: %s", seed, name, w.Body)
+		if !strings.Contains(named, name) {
+			t.Errorf("seed %#x: %s is not found: %s", seed, name, named)
 		}
 	}
 	m := latest()
