@@ -9,23 +9,18 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
-	"github.com/go-chi/chi/v5"
 	"github.com/gofiber/fiber/v2"
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/labstack/echo/v4"
 
-	"github.com/sashlimit/sash/chilimit"
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/jwtkey"
 	"github.com/sashlimit/sash/core/rules"
-	"github.com/sashlimit/sash/echolimit"
-	"github.com/sashlimit/sash/fiberlimit"
-	"github.com/sashlimit/sash/ginlimit"
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// planOf is a policy that takes the plan from the claims, and an option whose callback notes what it sees of them.
-func planOf[C any](k core.Key, refund *string) (core.Policy, core.Key, core.Option, core.Option) {
+// planOf makes a limiter that takes the plan from the claims, and whose WithRefund notes what it sees of them.
+func planOf[C any](k core.Key, refund *string) (*core.Limiter, error) {
 	byPlan := core.LimitBy(func(c C) core.Limits {
 		if claims, ok := jwtkey.Claims(c); ok && claims["plan"] == "pro" {
 			return core.Limits{core.PerHour(3)}
@@ -38,10 +33,10 @@ func planOf[C any](k core.Key, refund *string) (core.Policy, core.Key, core.Opti
 		}
 		return 1
 	})
-	return byPlan, k, cost, core.WithRefund(func(c C, _ int) bool {
+	return core.New(byPlan, k, cost, core.WithRefund(func(c C, _ int) bool {
 		*refund = told(c)
 		return false
-	})
+	}))
 }
 
 // told is who a handler takes a request for.
@@ -50,57 +45,14 @@ func told(request any) string {
 	return fmt.Sprint(claims["sub"], " ", ok)
 }
 
-// claimServers have the limiter of a key in front of a handler that answers with what Claims tells it, of the request
-// and of its context.
-var claimServers = map[string]func(k core.Key, refund *string) func(*http.Request) *http.Response{
-	"nethttp": func(k core.Key, refund *string) func(*http.Request) *http.Response {
-		return recorded(nethttp.New(planOf[*http.Request](k, refund))(http.HandlerFunc(answerClaims)))
-	},
-	"chi": func(k core.Key, refund *string) func(*http.Request) *http.Response {
-		r := chi.NewRouter()
-		r.Use(chilimit.New(planOf[*http.Request](k, refund)))
-		r.Get("/", answerClaims)
-		return recorded(r)
-	},
-	"context.Context": func(k core.Key, refund *string) func(*http.Request) *http.Response {
-		return recorded(nethttp.New(planOf[context.Context](k, refund))(http.HandlerFunc(answerClaims)))
-	},
-	"gin": func(k core.Key, refund *string) func(*http.Request) *http.Response {
-		r := gin.New()
-		r.Use(ginlimit.New(planOf[*gin.Context](k, refund)))
-		r.GET("/", func(c *gin.Context) { c.String(200, told(c)+" "+told(c.Request.Context())) })
-		return recorded(r)
-	},
-	"echo": func(k core.Key, refund *string) func(*http.Request) *http.Response {
-		e := echo.New()
-		e.Use(echolimit.New(planOf[echo.Context](k, refund)))
-		e.GET("/", func(c echo.Context) error { return c.String(200, told(c)+" "+told(c.Request().Context())) })
-		return recorded(e)
-	},
-	"fiber": func(k core.Key, refund *string) func(*http.Request) *http.Response {
-		app := fiber.New()
-		app.Use(fiberlimit.New(planOf[*fiber.Ctx](k, refund)))
-		app.Get("/", func(c *fiber.Ctx) error { return c.SendString(told(c) + " " + told(c.UserContext())) })
-		return func(r *http.Request) *http.Response {
-			w, err := app.Test(r, -1)
-			if err != nil {
-				panic(err)
-			}
-			return w
-		}
-	},
+// plans are the makers of limiters for what the callbacks of a framework get.
+var plans = map[string]func(core.Key, *string) (*core.Limiter, error){
+	"nethttp": planOf[*http.Request], "chi": planOf[*http.Request], "context.Context": planOf[context.Context],
+	"gin": planOf[*gin.Context], "echo": planOf[echo.Context], "fiber": planOf[*fiber.Ctx],
 }
 
 func answerClaims(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, told(r)+" "+told(r.Context()))
-}
-
-func recorded(h http.Handler) func(*http.Request) *http.Response {
-	return func(r *http.Request) *http.Response {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Result()
-	}
 }
 
 // What a key has verified is there for LimitBy, WithCost, WithRefund and handlers, and nothing else is.
@@ -112,9 +64,17 @@ func TestClaims(t *testing.T) {
 	forged := sign(t, "HS256", []byte("another-hs256-secret-of-32-bytes"), claims{"sub": "ann", "plan": "pro"})
 	anonymous := sign(t, "HS256", secret, claims{"plan": "pro"})
 	const nobody = "<nil> false"
-	for name, server := range claimServers {
+	for name, plan := range plans {
 		var refund string
-		send := server(core.First(jwtkey.ByClaim("sub", cfg), core.ByIP()), &refund)
+		l, err := plan(core.First(jwtkey.ByClaim("sub", cfg), core.ByIP()), &refund)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mount := frameworks[name]
+		if mount == nil {
+			mount = frameworks["nethttp"]
+		}
+		send := mount(l)
 		for i, c := range []struct {
 			desc, token string
 			status      int
@@ -137,13 +97,11 @@ func TestClaims(t *testing.T) {
 				r.Header.Set("Authorization", "Bearer "+c.token)
 			}
 			w := send(r)
-			body, _ := io.ReadAll(w.Body)
-			w.Body.Close()
-			if w.StatusCode != c.status || w.Header.Get("RateLimit-Policy") != c.policy {
-				t.Errorf("%s %d: %s: status %d, %s", name, i, c.desc, w.StatusCode, w.Header.Get("RateLimit-Policy"))
+			if policy := w.Header().Get("RateLimit-Policy"); w.Code != c.status || policy != c.policy {
+				t.Errorf("%s %d: %s: status %d, %s", name, i, c.desc, w.Code, policy)
 			}
-			if c.status == 200 && (string(body) != c.told+" "+c.told || refund != c.told) {
-				t.Errorf("%s: %s: the handler sees %q, WithRefund %q, want %q", name, c.desc, body, refund, c.told)
+			if c.status == 200 && (w.Body.String() != c.told+" "+c.told || refund != c.told) {
+				t.Errorf("%s: %s: the handler sees %q, WithRefund %q, want %q", name, c.desc, w.Body, refund, c.told)
 			}
 			if _, ok := jwtkey.Claims(r); ok {
 				t.Errorf("%s: %s: middleware in front of the limiter sees claims", name, c.desc)

@@ -24,7 +24,7 @@ func FuzzAuthorization(f *testing.F) {
 	for _, value := range []string{
 		"", "Bearer", " bEARER \t  " + token + "\t ", token, "Bearer" + token, "Bearer\t" + token,
 		"Bearer " + token + "\n", "Bearer " + strings.Repeat(".", 100), "Bearer \x00" + token,
-		"Bearer " + token + "." + token,
+		"Bearer " + token + "." + token, "\t BEARER" + strings.Repeat(" ", 10) + token + "\t ",
 	} {
 		f.Add(value)
 	}
@@ -44,33 +44,6 @@ func FuzzAuthorization(f *testing.F) {
 		scheme, rest, _ := strings.Cut(strings.Trim(value, " \t"), " ")
 		if strings.ToLower(scheme) == "bearer" && strings.Trim(rest, " \t") == token && got != ann {
 			t.Fatalf("%q: key %q, %v; want ann's, %s", value, got, err, ann)
-		}
-	})
-}
-
-// FuzzScheme checks that a valid token is found behind any spelling of the scheme and any spaces.
-func FuzzScheme(f *testing.F) {
-	f.Add(uint8(0), uint8(1), "")
-	f.Add(uint8(63), uint8(9), "\t ")
-	token := sign(f, "HS256", secret, claims{"sub": "ann"})
-	keyOf := keysOf(f, jwtkey.ByClaim("sub", hs256()))
-	want, err := keyOf(authorized("Authorization", "Bearer "+token))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, upper, spaces uint8, around string) {
-		if strings.Trim(around, " \t") != "" {
-			t.Skip("only what may stand around a token")
-		}
-		scheme := []byte("bearer")
-		for i := range scheme {
-			if upper>>i&1 == 1 {
-				scheme[i] -= 'a' - 'A'
-			}
-		}
-		value := around + string(scheme) + " " + strings.Repeat(" ", int(spaces)) + token + around
-		if got, err := keyOf(authorized("Authorization", value)); got != want || err != nil {
-			t.Errorf("%q: key %q, %v; want %s", value, got, err, want)
 		}
 	})
 }

@@ -32,39 +32,36 @@ import (
 
 func init() { gin.SetMode(gin.TestMode) }
 
-const served = "served"
-
-// frameworks mount a limiter in front of a handler and return a function that gives a request's status.
-var frameworks = map[string]func(*core.Limiter) func(*http.Request) int{
-	"nethttp": func(l *core.Limiter) func(*http.Request) int {
-		return status(nethttp.From(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Write([]byte(served))
-		})))
+// frameworks mount a limiter in front of a handler that answers with what Claims tells it, of the request and of its
+// context.
+var frameworks = map[string]func(*core.Limiter) func(*http.Request) *httptest.ResponseRecorder{
+	"nethttp": func(l *core.Limiter) func(*http.Request) *httptest.ResponseRecorder {
+		return recorded(nethttp.From(l)(http.HandlerFunc(answerClaims)))
 	},
-	"chi": func(l *core.Limiter) func(*http.Request) int {
+	"chi": func(l *core.Limiter) func(*http.Request) *httptest.ResponseRecorder {
 		r := chi.NewRouter()
 		r.Use(chilimit.From(l))
-		r.Get("/", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(served)) })
-		return status(r)
+		r.Get("/", answerClaims)
+		return recorded(r)
 	},
-	"gin": func(l *core.Limiter) func(*http.Request) int {
+	"gin": func(l *core.Limiter) func(*http.Request) *httptest.ResponseRecorder {
 		r := gin.New()
 		r.Use(ginlimit.From(l))
-		r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, served) })
-		return status(r)
+		r.GET("/", func(c *gin.Context) { c.String(200, told(c)+" "+told(c.Request.Context())) })
+		return recorded(r)
 	},
-	"echo": func(l *core.Limiter) func(*http.Request) int {
+	"echo": func(l *core.Limiter) func(*http.Request) *httptest.ResponseRecorder {
 		e := echo.New()
 		e.Use(echolimit.From(l))
-		e.GET("/", func(c echo.Context) error { return c.String(http.StatusOK, served) })
-		return status(e)
+		e.GET("/", func(c echo.Context) error { return c.String(200, told(c)+" "+told(c.Request().Context())) })
+		return recorded(e)
 	},
-	"fiber": func(l *core.Limiter) func(*http.Request) int {
+	"fiber": func(l *core.Limiter) func(*http.Request) *httptest.ResponseRecorder {
 		app := fiber.New()
 		app.Use(fiberlimit.From(l))
-		app.Get("/", func(c *fiber.Ctx) error { return c.SendString(served) })
+		app.Get("/", func(c *fiber.Ctx) error { return c.SendString(told(c) + " " + told(c.UserContext())) })
 		serve := app.Handler()
-		return func(r *http.Request) int {
+		return func(r *http.Request) *httptest.ResponseRecorder {
 			var request fasthttp.Request
 			request.SetRequestURI(r.URL.Path)
 			for name, values := range r.Header {
@@ -75,23 +72,35 @@ var frameworks = map[string]func(*core.Limiter) func(*http.Request) int{
 			var ctx fasthttp.RequestCtx
 			ctx.Init(&request, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(r.RemoteAddr)), nil)
 			serve(&ctx)
-			return ctx.Response.StatusCode()
+			w := httptest.NewRecorder()
+			ctx.Response.Header.VisitAll(func(name, value []byte) { w.Header().Add(string(name), string(value)) })
+			w.WriteHeader(ctx.Response.StatusCode())
+			w.Write(ctx.Response.Body())
+			return w
 		}
 	},
 }
 
-func status(h http.Handler) func(*http.Request) int {
-	return func(r *http.Request) int {
+func recorded(h http.Handler) func(*http.Request) *httptest.ResponseRecorder {
+	return func(r *http.Request) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		return w.Code
+		return w
+	}
+}
+
+// statuses mounts a limiter in a framework, and gives a request's status.
+func statuses(framework string) func(*core.Limiter) func(*http.Request) int {
+	return func(l *core.Limiter) func(*http.Request) int {
+		send := frameworks[framework](l)
+		return func(r *http.Request) int { return send(r).Code }
 	}
 }
 
 // inEach runs a test in all frameworks.
 func inEach(t *testing.T, test func(*testing.T, func(*core.Limiter) func(*http.Request) int)) {
 	for _, name := range slices.Sorted(maps.Keys(frameworks)) {
-		t.Run(name, func(t *testing.T) { test(t, frameworks[name]) })
+		t.Run(name, func(t *testing.T) { test(t, statuses(name)) })
 	}
 }
 
@@ -239,7 +248,7 @@ func TestVectorTexts(t *testing.T) {
 		cfg := configs["hs256"]
 		text := sign(t, "HS256", secret, claims{v.Claim[0]: want})
 		l := limiter(t, 1, core.First(v.key(configs), jwtkey.ByClaim(v.Claim[0], cfg)))
-		send := frameworks["nethttp"](l)
+		send := statuses("nethttp")(l)
 		got := []int{send(v.request("203.0.113.9")), send(from("203.0.113.9", "Authorization", "Bearer "+text))}
 		if fmt.Sprint(got) != "[200 429]" {
 			t.Errorf("%s %s: status %d, want 200 and 429 for a token of %q", v.ID, v.Desc, got, want)
