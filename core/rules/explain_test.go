@@ -38,8 +38,12 @@ func randomSet(r *rand.Rand) string {
 				"{key: plan, value: pro, limits: [%d/hour], descriptors: [{key: user, unlimited: true}]}]",
 				anyOf(r, keys...), 1+r.IntN(4), r.IntN(3) == 0, 1+r.IntN(4)))
 		} else {
-			parts = append(parts, fmt.Sprintf("key: %s, limits: [%d/day, {limit: %d/hour, key: %s}]",
-				anyOf(r, keys...), 1+r.IntN(4), 1+r.IntN(4), anyOf(r, keys...)))
+			units, costs := "", ""
+			if r.IntN(4) == 0 {
+				units, costs = ", 9 tokens/day", ", costs: {tokens: "+anyOf(r, "4", "{value: tokens}")+"}"
+			}
+			parts = append(parts, fmt.Sprintf("key: %s, limits: [%d/day, {limit: %d/hour, key: %s}%s]%s",
+				anyOf(r, keys...), 1+r.IntN(4), 1+r.IntN(4), anyOf(r, keys...), units, costs))
 			maybe(4, "shadow: true")
 		}
 		maybe(3, "deny: {key: {value: user}, values: [mallory]}")
@@ -55,7 +59,7 @@ func randomRequest(r *rand.Rand) *request {
 	var values []string
 	for _, pair := range []string{
 		"user=" + anyOf(r, "ann", "bob", "mallory"), "plan=" + anyOf(r, "pro", "free"),
-		"X-Key=" + anyOf(r, "k", "broken", "none"), "X-Plan=a", "X-Skip=1",
+		"X-Key=" + anyOf(r, "k", "broken", "none"), "X-Plan=a", "X-Skip=1", "tokens=" + anyOf(r, "1", "4", "x"),
 		"ip=" + anyOf(r, "192.0.2.1", "192.0.2.2", "203.0.113.9"),
 	} {
 		if r.IntN(3) > 0 {

@@ -240,6 +240,36 @@ rules:
 		// A list has one address, and a quota is that of a /64.
 		"networks": {`rules: [{name: a, key: ip, limits: [1/day], deny: [2001:db8::1]}]`, `1/1 ip=[2001:db8::2]
 			0/1 ip=[2001:db8::3]`},
+		// Each unit has limits and a cost of its own. A rule in shadow denies nothing, whatever its unit.
+		"units": {`
+apply: all
+rules:
+- name: chat
+  match: {path: /chat}
+  key: {value: user}
+  limits: [5/minute, 100 tokens/minute, {limit: 150/hour, unit: tokens}]
+  costs: {tokens: {value: tokens}}
+- name: images
+  match: {path: /images}
+  key: {value: user}
+  limits: [10 images/minute]
+  costs: {images: 4}
+- name: all
+  key: global
+  limits: [{limit: 120/minute, unit: tokens}, 8/minute]
+  costs: {tokens: {value: tokens}}
+- name: tried
+  key: global
+  shadow: true
+  limits: [50 bytes/minute, 1000000 tokens/minute]
+  costs: {bytes: 20, tokens: 100}
+`, `1/1 /chat user=ann tokens=60
+			0/1 /chat user=ann tokens=41
+			1/1 /chat user=ann tokens=0
+			2/3 /images user=ann tokens=0
+			0/1 /chat user=bob tokens=61
+			1/1 /chat user=bob tokens=60
+			500 /chat user=eve`},
 		// A request that no descriptor limits, or only one in shadow, needs no costs. Each costs the other rule 10.
 		"costs of descriptors": {`
 apply: all
