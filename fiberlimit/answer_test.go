@@ -2,8 +2,6 @@ package fiberlimit_test
 
 import (
 	"bufio"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,85 +12,11 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/fiberlimit"
 )
 
-const (
-	deniedBody = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
-		`"title":"Quota Exceeded","status":429,` +
-		`"detail":"Try again in 60 seconds.","violated-policies":["1-per-minute"]}`
-	noKeyBody = `{"type":"about:blank",` +
-		`"title":"Bad Request","status":400,"detail":"The request does not identify whose quota it uses."}`
-	brokenBody = `{"type":"about:blank","title":"Internal Server Error","status":500}`
-)
-
-// If a handler returns the refusal as an error, the limiter answers. Any other error goes to the error handler.
-func TestHandlersReturnErrors(t *testing.T) {
-	errOwn := errors.New("own")
-	for _, c := range []struct {
-		desc    string
-		deny    func(*fiber.Ctx, core.Decision) error // of the second request, or
-		fail    func(*fiber.Ctx, error) error         // of one without a key
-		status  int
-		body    string // of the default error handler
-		central string // of the application's
-	}{
-		{"d.Err()", func(_ *fiber.Ctx, d core.Decision) error { return d.Err() },
-			nil, 429, deniedBody, "central Quota Exceeded"},
-		{"d.Err(), wrapped", func(_ *fiber.Ctx, d core.Decision) error { return fmt.Errorf("denied: %w", d.Err()) },
-			nil, 429, deniedBody, "central Quota Exceeded"},
-		{"d.Err() after a body", func(c *fiber.Ctx, d core.Decision) error {
-			c.SendString("slow down")
-			return d.Err()
-		}, nil, 429, deniedBody, "central Quota Exceeded"},
-		{"a fiber.Error around d.Err()", func(_ *fiber.Ctx, d core.Decision) error {
-			return adapter.ErrorWithCause(fiber.NewError(420, "calm"), d.Err())
-		}, nil, 420, "calm", "central calm"},
-		{"another error", func(*fiber.Ctx, core.Decision) error { return errOwn }, nil, 500, "own", "central"},
-		{"err", nil, func(_ *fiber.Ctx, err error) error { return err }, 400, noKeyBody, "central Bad Request"},
-		{"err, wrapped", nil, func(_ *fiber.Ctx, err error) error { return fmt.Errorf("here: %w", err) },
-			400, noKeyBody, "central Bad Request"},
-		{"another error for err", nil, func(*fiber.Ctx, error) error { return errOwn }, 500, "own", "central"},
-		{"a panic", nil, func(*fiber.Ctx, error) error { panic("boom") },
-			500, brokenBody, "central Internal Server Error"},
-		{"http.ErrAbortHandler", func(*fiber.Ctx, core.Decision) error { panic(http.ErrAbortHandler) },
-			nil, 500, brokenBody, "central Internal Server Error"},
-	} {
-		for _, own := range []bool{false, true} {
-			config := fiber.Config{}
-			if own {
-				config.ErrorHandler = func(c *fiber.Ctx, err error) error {
-					var fe *fiber.Error
-					if errors.As(err, &fe) {
-						return c.Status(fe.Code).SendString("central " + fe.Message)
-					}
-					return c.Status(500).SendString("central")
-				}
-				c.body = c.central
-			}
-			var opts []core.Option
-			header := []string{"X-API-Key", "a"}
-			if c.deny != nil {
-				opts = append(opts, fiberlimit.WithDeny(c.deny))
-			} else {
-				opts, header = append(opts, fiberlimit.WithError(c.fail)), nil
-			}
-			app := fiber.New(config)
-			app.Use(fiberlimit.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified), opts...))
-			app.Get("/", served)
-			get(t, app, "/", header...)
-			status, body, h := get(t, app, "/", header...)
-			if status != c.status || body != c.body {
-				t.Errorf("%s, own handler %v: status %d, body %q; want %d, %q",
-					c.desc, own, status, body, c.status, c.body)
-			}
-			if problem := h.Get("Content-Type") == adapter.ProblemType; problem != (body[0] == '{') {
-				t.Errorf("%s, own handler %v: Content-Type %q", c.desc, own, h.Get("Content-Type"))
-			}
-		}
-	}
-}
+const noKeyBody = `{"type":"about:blank",` +
+	`"title":"Bad Request","status":400,"detail":"The request does not identify whose quota it uses."}`
 
 // The requests of App.Test have a peer, and are limited by it.
 func TestByIPInUnitTests(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -41,6 +42,7 @@ type HandlersConfig[C any] struct {
 	WithError func(func(C, error) error) core.Option
 
 	Header     func(c C, name string) string
+	SetHeader  func(c C, name, value string) // of the request
 	SetStatus  func(c C, status int)
 	Write      func(c C, text string) error // without a status
 	Answer     func(c C, status int, text string) error
@@ -83,6 +85,7 @@ func Handlers[C any](t *testing.T, c HandlersConfig[C]) {
 		"Refusals": s.refusals, "Refunds": s.refunds, "RefundsAndMiddleware": s.refundsAndMiddleware,
 		"RefundsOfPanics": s.refundsOfPanics, "TwoRefunds": s.twoRefunds, "AnsweredOutside": s.answeredOutside,
 		"ClientGone": s.clientGone, "Hijack": s.hijack, "Calls": s.calls, "TimedOut": s.timedOut,
+		"KeepsTheKey": s.keepsTheKey, "Logged": s.logged,
 	} {
 		t.Run(name, test)
 	}
@@ -94,6 +97,7 @@ var minuteBody = strings.NewReplacer("10 seconds", "60 seconds", "3-per-10s", "1
 var (
 	errConflict = errors.New("a conflict")
 	errPlain    = errors.New("plain")
+	errUnknown  = errors.New("what the application's own handler returns, where it may")
 )
 
 func (s handlers[C]) served(c C) error { return s.Write(c, text) }
@@ -104,6 +108,9 @@ func (s handlers[C]) central(seen *[]error) func(C, error) error {
 		*seen = append(*seen, err)
 		if errors.Is(err, errConflict) {
 			return s.Answer(c, 409, "conflict")
+		}
+		if s.Buffers && errors.Is(err, errUnknown) {
+			return err
 		}
 		if status, text, ok := s.IsError(err); ok {
 			return s.Answer(c, status, "central "+text)
@@ -248,35 +255,66 @@ func (s handlers[C]) returnErrors(t *testing.T) {
 	}
 }
 
-// A panic in a handler of refusals goes on to the middleware that recovers from it, or is answered and logged.
+// A panic in a handler of refusals goes on to the middleware that recovers from it, or is answered, as in a callback.
 func (s handlers[C]) panics(t *testing.T) {
+	one := core.PerMinute(1)
+	limits := []Middleware[C]{s.New(one, core.By(func(C) (string, error) { panic(http.ErrAbortHandler) }))}
 	for _, value := range []any{"boom", http.ErrAbortHandler} {
-		for _, c := range []struct {
-			opt  core.Option
-			user string
-		}{
-			{s.WithDeny(func(C, core.Decision) error { panic(value) }), "ann"},
-			{s.WithError(func(C, error) error { panic(value) }), ""},
-		} {
-			for _, own := range []bool{false, true} {
-				body, onError := brokenBody, (func(C, error) error)(nil)
-				if own {
-					body, onError = "central Internal Server Error", s.central(new([]error))
-				}
-				app := s.App(onError, s.served, s.New(core.PerMinute(1), byUser, c.opt))
-				func() {
-					defer func() {
-						if p := recover(); (p == nil) != s.Buffers || p != nil && p != value {
-							t.Errorf("recovered %v", p)
+		limits = append(limits, s.New(one, byUser, s.WithError(func(C, error) error { panic(value) })),
+			s.New(one, core.Global(), s.WithDeny(func(C, core.Decision) error { panic(value) })))
+	}
+	for i, limit := range limits {
+		for _, own := range []bool{false, true} {
+			body, onError := brokenBody, (func(C, error) error)(nil)
+			if own {
+				body, onError = "central Internal Server Error", s.central(new([]error))
+			}
+			app := s.App(onError, s.served, limit)
+			func() {
+				defer func() {
+					switch p := recover(); p {
+					case nil, "boom", http.ErrAbortHandler:
+						if (p == nil) == (s.Buffers || i == 0) {
+							return
 						}
-					}()
-					get(t, app, "User", c.user)
-					if w := get(t, app, "User", c.user); w.Code != 500 || w.Body.String() != body {
-						t.Errorf("status %d, body %q; want %q", w.Code, w.Body, body)
+						fallthrough
+					default:
+						t.Errorf("%d: recovered %v", i, p)
 					}
 				}()
-			}
+				get(t, app, "User", "")
+				if w := get(t, app, "User", ""); w.Code != 500 || w.Body.String() != body {
+					t.Errorf("%d: status %d, body %q; want %q", i, w.Code, w.Body, body)
+				}
+			}()
 		}
+	}
+}
+
+// A panic that the limiter answers is logged, without what it was called with.
+func (s handlers[C]) logged(t *testing.T) {
+	if !s.Buffers {
+		t.Skip("panics go on")
+	}
+	var b bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&b, nil)))
+	defer slog.SetDefault(before)
+	app := s.App(nil, s.served, s.New(core.PerMinute(1), core.Global(), core.WithName("api"),
+		s.WithDeny(func(C, core.Decision) error { panic("ada@example.com") })))
+	for range 4 {
+		get(t, app)
+	}
+	got := b.String()
+	for _, want := range []string{
+		"a handler of refused requests has panicked", "policy=api", "place=", "value=string",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the log lacks %s:\n%s", want, got)
+		}
+	}
+	if strings.Count(got, "\n") != 1 || strings.Contains(got, "ada@") {
+		t.Errorf("logged\n%s", got)
 	}
 }
 
@@ -378,7 +416,7 @@ func (s handlers[C]) refusals(t *testing.T) {
 				switch isLimited := errors.As(seen, &limited); {
 				case isLimited && (limited.Decision.Allowed || limited.Decision.RetryAfter == 0):
 					t.Errorf("%s: decision %+v", name, limited.Decision)
-				case seen != nil && isLimited != (c.status == 429), seen != nil && !isLimited && !errors.Is(seen, core.ErrNoKey):
+				case seen != nil && isLimited != (c.status == 429), seen != nil && isLimited == errors.Is(seen, core.ErrNoKey):
 					t.Errorf("%s: request %d: the error is %v", name, i+1, seen)
 				}
 			}
@@ -407,6 +445,9 @@ func (s handlers[C]) refunds(t *testing.T) {
 				{"own: a domain error", fail(fmt.Errorf("here: %w", errConflict)), 409, "conflict", errConflict},
 				{"own: the framework's error", fail(gone), 404, "central gone", errPlain},
 				{"own: a plain error", fail(errPlain), 500, "central", errPlain},
+			}
+			if s.Buffers {
+				cases = append(cases, Refund[C]{"own: it fails", fail(errUnknown), 500, "Internal Server Error", errUnknown})
 			}
 		}
 		for _, c := range cases {
@@ -439,6 +480,7 @@ func (s handlers[C]) refunds(t *testing.T) {
 				}
 			}
 			if s.Buffers && c.Err != nil { // without the option the error goes on
+				outer = nil
 				app := s.App(onError, c.Serve, s.observe(&outer), s.From(nine(t)))
 				if w := get(t, app); w.Code != c.Status || !errors.Is(outer, c.Err) {
 					t.Errorf("%s: without the option: status %d, outer middleware sees %v", c.Desc, w.Code, outer)
@@ -450,15 +492,20 @@ func (s handlers[C]) refunds(t *testing.T) {
 
 // WithRefund gets the client's status also with the framework's middleware in front of the limiter or behind it.
 func (s handlers[C]) refundsAndMiddleware(t *testing.T) {
+	much := strings.Repeat("x", 1<<16)
+	var more []Refund[C]
+	if s.Buffers { // else a timeout may drop what was written before an error
+		more = s.Refunds
+	}
 	for name, m := range s.Middleware {
 		for _, behind := range []bool{false, true} {
-			for status, h := range map[int]func(C) error{
-				200: s.served,
-				204: func(c C) error { return s.Answer(c, 204, "") },
-				404: func(c C) error { return s.Answer(c, 404, strings.Repeat("x", 1<<16)) },
-				418: func(C) error { return s.Error(418, "teapot", nil) },
-				500: func(C) error { return errPlain },
-			} {
+			for _, c := range append([]Refund[C]{
+				{"a body", s.served, 200, text, nil},
+				{"an empty body", func(c C) error { return s.Answer(c, 204, "") }, 204, "", nil},
+				{"much", func(c C) error { return s.Answer(c, 404, much) }, 404, much, nil},
+				{"an error", func(C) error { return s.Error(418, "teapot", nil) }, 418, s.Body(418, "teapot"), nil},
+				{"a plain error", func(C) error { return errPlain }, 500, s.Plain("plain"), nil},
+			}, more...) {
 				asked := make(chan int, 9)
 				limit := s.New(core.PerMinute(9), byUser, core.WithRefund(func(_ context.Context, status int) bool {
 					asked <- status
@@ -468,11 +515,11 @@ func (s handlers[C]) refundsAndMiddleware(t *testing.T) {
 				if behind {
 					slices.Reverse(both)
 				}
-				w := get(t, s.App(nil, h, both...))
+				w := get(t, s.App(nil, c.Serve, both...))
 				close(asked)
-				if got := <-asked; w.Code != status || got != status || len(asked) > 0 {
-					t.Errorf("%s, behind %v: status %d, asked about %d and %d more; want %d",
-						name, behind, w.Code, got, len(asked), status)
+				if got := <-asked; w.Code != c.Status || got != c.Status || len(asked) > 0 || w.Body.String() != c.Body {
+					t.Errorf("%s, behind %v: %s: status %d, body %.50q, asked about %d and %d more; want %d",
+						name, behind, c.Desc, w.Code, w.Body, got, len(asked), c.Status)
 				}
 			}
 		}
@@ -703,6 +750,38 @@ func (s handlers[C]) timedOut(t *testing.T) {
 		}, both...))
 		if w.Code != 503 || !slices.Equal(asked, []int{503}) {
 			t.Errorf("behind %v: status %d, asked about %v; want 503", behind, w.Code, asked)
+		}
+	}
+}
+
+// Handlers may write to a request's memory, and servers use it again. Refunds and events have the key that was charged.
+func (s handlers[C]) keepsTheKey(t *testing.T) {
+	var events []core.Event
+	user := core.By(func(c C) (string, error) { return s.Header(c, "User"), nil })
+	store := core.NewMemoryStore()
+	unobserved := limiterFor(t, store, core.PerMinute(9), user)
+	l := limiterFor(t, store, core.PerMinute(9), user,
+		core.WithRefund(func(c C, _ int) bool { return s.Header(c, "Back") != "" }),
+		core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }))
+	app := s.App(nil, func(c C) error { s.SetHeader(c, "User", "bob"); return nil }, s.From(l))
+	get(t, app, "Back", "1")
+	if n := used(t, unobserved); n != 0 {
+		t.Errorf("%d units used, want 0", n)
+	}
+	get(t, app)
+	get(t, app, "User", "eve")
+	want := []core.Event{{Key: "ann"}, {Key: "ann", Outcome: event.Refunded}, {Key: "ann"}, {Key: "eve"}}
+	if len(events) != len(want) {
+		t.Fatalf("%d events, want %d", len(events), len(want))
+	}
+	for i, e := range events {
+		if e.Key != want[i].Key || e.Outcome != want[i].Outcome || e.Err != nil || !e.Decision.Allowed {
+			t.Errorf("event %d: %+v", i+1, e)
+		}
+	}
+	for i, left := range []int{1, 1, 0} { // the second's unit is back already
+		if err := events[i].Decision.Undo(t.Context()); err != nil || used(t, unobserved) != left {
+			t.Errorf("event %d: %d units used, %v; want %d", i+1, used(t, unobserved), err, left)
 		}
 	}
 }

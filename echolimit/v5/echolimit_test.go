@@ -149,6 +149,7 @@ func TestHandlers(t *testing.T) {
 		WithDeny:  echolimit.WithDeny,
 		WithError: echolimit.WithError,
 		Header:    func(c *echo.Context, name string) string { return c.Request().Header.Get(name) },
+		SetHeader: func(c *echo.Context, name, value string) { c.Request().Header.Set(name, value) },
 		SetStatus: func(c *echo.Context, status int) { response(c).Status = status },
 		Write: func(c *echo.Context, text string) error {
 			_, err := c.Response().Write([]byte(text))

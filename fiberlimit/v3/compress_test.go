@@ -9,4 +9,4 @@ import (
 	"github.com/gofiber/fiber/v3/middleware/compress"
 )
 
-func init() { around["compress"] = func() fiber.Handler { return compress.New() } }
+func init() { around["compress"] = fresh(func() fiber.Handler { return compress.New() }) }

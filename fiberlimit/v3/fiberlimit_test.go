@@ -3,11 +3,15 @@ package fiberlimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +19,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/fiberlimit/v3"
 )
@@ -73,117 +78,115 @@ func get(t *testing.T, app *fiber.App, path string, header ...string) (int, stri
 
 func served(c fiber.Ctx) error { return c.SendString("served") }
 
-// app.Test has no address for its peer.
+type (
+	ctx    = fiber.Ctx
+	handle = func(ctx) error
+	wrap   = coretest.Middleware[ctx]
+)
+
+// plain returns middleware that leaves it to h to call c.Next.
+func plain(h fiber.Handler) wrap { return func(handle) handle { return h } }
+
+func next(c ctx) error { return c.Next() }
+
+func app(onError func(ctx, error) error, handler handle, middleware ...wrap) http.Handler {
+	app := fiber.New(fiber.Config{ErrorHandler: onError})
+	for _, m := range middleware {
+		app.Use(m(next))
+	}
+	app.All("/", handler)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, err := app.Test(r, fiber.TestConfig{})
+		if err != nil {
+			panic(err)
+		}
+		defer answer.Body.Close()
+		maps.Copy(w.Header(), answer.Header)
+		w.WriteHeader(answer.StatusCode)
+		io.Copy(w, answer.Body)
+	})
+}
+
+func TestHandlers(t *testing.T) {
+	coretest.Handlers(t, coretest.HandlersConfig[ctx]{
+		App:     app,
+		Buffers: true,
+		New: func(p core.Policy, k core.Key, opts ...core.Option) wrap {
+			return plain(fiberlimit.New(p, k, opts...))
+		},
+		From:       func(l *core.Limiter) wrap { return plain(fiberlimit.From(l)) },
+		WithDeny:   fiberlimit.WithDeny,
+		WithError:  fiberlimit.WithError,
+		Header:     func(c ctx, name string) string { return c.Get(name) },
+		SetHeader:  func(c ctx, name, value string) { c.Request().Header.Set(name, value) },
+		SetStatus:  func(c ctx, status int) { c.Status(status) },
+		Write:      func(c ctx, text string) error { return c.SendString(text) },
+		Answer:     func(c ctx, status int, text string) error { return c.Status(status).SendString(text) },
+		Set:        func(c ctx, key string, value any) { c.Locals(key, value) },
+		Context:    func(c ctx) context.Context { return c.Context() },
+		SetContext: func(c ctx, ctx context.Context) { c.SetContext(ctx) },
+		Error: func(status int, text string, cause error) error {
+			return adapter.ErrorWithCause(fiber.NewError(status, text), cause)
+		},
+		IsError: func(err error) (status int, text string, ok bool) {
+			var fe *fiber.Error
+			if !errors.As(err, &fe) {
+				return 0, "", false
+			}
+			return fe.Code, fe.Message, true
+		},
+		Body:       func(_ int, text string) string { return text },
+		Plain:      func(text string) string { return text },
+		Middleware: around,
+		Refunds: []coretest.Refund[ctx]{
+			{Desc: "SendStatus", Serve: func(c ctx) error { return c.SendStatus(404) }, Status: 404, Body: "Not Found"},
+			{Desc: "the last status", Serve: func(c ctx) error {
+				c.Status(500)
+				return c.Status(201).SendString("made")
+			}, Status: 201, Body: "made"},
+			{Desc: "TimeoutError", Serve: func(c ctx) error {
+				c.RequestCtx().TimeoutErrorWithCode("late", 504)
+				return nil
+			}, Status: 504, Body: "late"},
+			{Desc: "an error with a text around it", Serve: func(ctx) error {
+				return fmt.Errorf("here: %w", fiber.ErrTeapot)
+			}, Status: 418, Body: "here: I'm a teapot", Err: fiber.ErrTeapot},
+			{Desc: "a stream", Serve: func(c ctx) error {
+				return c.Status(202).SendStream(strings.NewReader("stream"))
+			}, Status: 202, Body: "stream"},
+		},
+	})
+}
+
 func ann() core.Key {
 	return core.By(func(fiber.Ctx) (string, error) { return "ann", nil })
 }
 
-func TestDenyHandlers(t *testing.T) {
-	for _, c := range []struct {
-		desc   string
-		deny   func(fiber.Ctx, core.Decision) error
-		status int
-		body   string
-	}{
-		{"writes nothing", func(fiber.Ctx, core.Decision) error { return nil }, 429, ""},
-		{"writes JSON", func(c fiber.Ctx, d core.Decision) error {
-			return c.Status(503).JSON(fiber.Map{"wait": d.RetryAfter.Seconds() > 59})
-		}, 503, `{"wait":true}`},
-		{"sets a status", func(c fiber.Ctx, _ core.Decision) error { c.Status(418); return nil }, 418, ""},
-		{"writes a body", func(c fiber.Ctx, _ core.Decision) error {
-			return c.SendString("slow down")
-		}, 429, "slow down"},
-		{"returns an error", func(fiber.Ctx, core.Decision) error {
-			return fiber.NewError(420, "calm")
-		}, 420, "calm"},
-		{"panics", func(fiber.Ctx, core.Decision) error { panic("boom") }, 500, brokenBody},
-	} {
-		ran := 0
-		app := fiber.New()
-		app.Use(fiberlimit.New(core.PerMinute(1), ann(), fiberlimit.WithDeny(c.deny)))
-		app.Get("/", func(c fiber.Ctx) error { ran++; return served(c) })
-		get(t, app, "/")
-		status, body, header := get(t, app, "/")
-		if status != c.status || body != c.body || ran != 1 || header.Get("Retry-After") != "60" {
-			t.Errorf("%s: status %d, body %q, handler ran %d times, header %v", c.desc, status, body, ran, header)
-		}
+func used(t *testing.T, l *core.Limiter) int {
+	t.Helper()
+	d, err := l.Peek(t.Context(), "ann")
+	if err != nil {
+		t.Fatal(err)
 	}
+	return d.Used
 }
 
-// A central error handler sees the decision, knows the status, and is alone to write.
-func TestCentralErrorHandler(t *testing.T) {
-	var seen error
-	app := fiber.New(fiber.Config{ErrorHandler: func(c fiber.Ctx, err error) error {
-		seen = err
-		status := 500
-		var fe *fiber.Error
-		if errors.As(err, &fe) {
-			status = fe.Code
-		}
-		return c.Status(status).SendString("central: " + err.Error())
+// A mounted application has its own error handler.
+func TestRefundMounted(t *testing.T) {
+	var asked []int
+	inner := fiber.New(fiber.Config{ErrorHandler: func(c fiber.Ctx, _ error) error {
+		return c.Status(409).SendString("conflict")
 	}})
-	app.Use(fiberlimit.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified)))
-	app.Get("/", served)
-	get(t, app, "/", "X-API-Key", "a")
-	status, body, header := get(t, app, "/", "X-API-Key", "a")
-	var limited *core.LimitedError
-	if !errors.As(seen, &limited) || limited.Decision.Allowed || limited.Decision.RetryAfter == 0 {
-		t.Errorf("it saw %v, want a LimitedError with its decision", seen)
-	}
-	if status != 429 || body != "central: Quota Exceeded" || header.Get("Retry-After") != "60" {
-		t.Errorf("status %d, body %q, header %v", status, body, header)
-	}
-	if status, _, _ := get(t, app, "/"); status != 400 || !errors.Is(seen, core.ErrNoKey) {
-		t.Errorf("no key: status %d, error %v", status, seen)
-	}
-}
-
-func TestErrorHandler(t *testing.T) {
+	inner.Get("/", func(fiber.Ctx) error { return io.EOF })
 	app := fiber.New()
-	app.Use(fiberlimit.New(core.PerMinute(1), core.ByHeader("X-API-Key", core.Unverified),
-		fiberlimit.WithError(func(c fiber.Ctx, err error) error {
-			return c.Status(401).SendString(core.ProblemOf(err).Title)
-		})))
-	app.Get("/", served)
-	if status, body, _ := get(t, app, "/"); status != 401 || body != "Bad Request" {
-		t.Errorf("status %d, body %s", status, body)
+	app.Use(fiberlimit.New(core.PerMinute(1), core.ByIP(), core.WithRefund(func(_ fiber.Ctx, status int) bool {
+		asked = append(asked, status)
+		return true
+	})))
+	app.Use("/inner", inner)
+	if status, body, _ := get(t, app, "/inner"); status != 409 || body != "conflict" || !slices.Equal(asked, []int{409}) {
+		t.Errorf("status %d, body %q, asked about %d", status, body, asked)
 	}
-}
-
-func TestCallbacksOfFiber(t *testing.T) {
-	app := fiber.New()
-	app.Use(func(c fiber.Ctx) error {
-		c.Locals("user", c.Get("User"))
-		return c.Next()
-	})
-	app.Use(fiberlimit.New(
-		core.LimitBy(func(c fiber.Ctx) core.Limits {
-			if c.Get("Plan") == "pro" {
-				return core.Limits{core.PerMinute(20)}
-			}
-			return core.Limits{core.PerMinute(4)}
-		}),
-		core.First(
-			core.ByValue("user"),
-			core.By(func(c fiber.Ctx) (string, error) { return c.Query("user"), nil }),
-			core.Global(),
-		),
-		core.WithSkip(func(c fiber.Ctx) bool { return c.Path() == "/healthz" }),
-		core.WithCost(func(c fiber.Ctx) int { return len(c.GetHeaders()["Unit"]) + 1 }),
-	))
-	app.Get("/*", served)
-	ask := func(want string, path string, header ...string) {
-		t.Helper()
-		if _, _, got := get(t, app, path, header...); got.Get("RateLimit") != want {
-			t.Errorf("%s %v: RateLimit %s, want %s", path, header, got.Get("RateLimit"), want)
-		}
-	}
-	ask(`"4-per-minute";r=3;t=60`, "/", "User", "ann")
-	ask(`"4-per-minute";r=3;t=60`, "/?user=bob")
-	ask(`"4-per-minute";r=3;t=60`, "/")
-	ask(``, "/healthz")
-	ask(`"4-per-minute";r=1;t=60`, "/", "User", "ann", "Unit", "1")
-	ask(`"20-per-minute";r=16;t=60`, "/", "User", "ann", "Plan", "pro")
 }
 
 func TestByRoute(t *testing.T) {
@@ -246,32 +249,4 @@ func (o odd) String() string { return string(o) }
 
 func TestClientIP(t *testing.T) { coretest.ClientIP(t, direct) }
 
-// Fiber has no server that recovers from panics, so even http.ErrAbortHandler is answered with 500.
-func TestAbortHandler(t *testing.T) {
-	app := fiber.New()
-	abort := core.By(func(fiber.Ctx) (string, error) { panic(http.ErrAbortHandler) })
-	app.Use(fiberlimit.New(core.PerMinute(1), abort))
-	if status, _, _ := get(t, app, "/"); status != 500 {
-		t.Errorf("status %d", status)
-	}
-}
-
 type contextKey struct{}
-
-// What earlier middleware left is found in fiber's locals and in the user's context.
-func TestByValue(t *testing.T) {
-	for _, put := range []func(fiber.Ctx){
-		func(c fiber.Ctx) { c.Locals("user", "ann") },
-		func(c fiber.Ctx) { c.SetContext(context.WithValue(c.Context(), contextKey{}, "ann")) },
-	} {
-		app := fiber.New()
-		app.Use(func(c fiber.Ctx) error { put(c); return c.Next() })
-		app.Use(fiberlimit.New(core.PerMinute(1), core.First(core.ByValue("user"), core.ByValue(contextKey{}))))
-		app.Get("/", served)
-		first, _, _ := get(t, app, "/")
-		second, _, _ := get(t, app, "/")
-		if first != 200 || second != 429 {
-			t.Errorf("status %d, then %d", first, second)
-		}
-	}
-}
