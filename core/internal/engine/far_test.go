@@ -145,9 +145,11 @@ func TestOnlyTheFirstAsks(t *testing.T) {
 		if n := served.Load(); n != 11 {
 			t.Errorf("%d were served", n)
 		}
+		f.mu.Lock()
 		if f.takes > 11*3 {
 			t.Errorf("%d questions for 11 requests", f.takes)
 		}
+		f.mu.Unlock()
 		all.Wait()
 	})
 }
