@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,17 +25,19 @@ type apart struct {
 	keys    [2]store.Key
 	limit   *store.Limit
 	id      uint64
+	begins  begins
 }
 
 func newApart(t *testing.T) *apart {
 	t.Helper()
-	x := &apart{T: t, limit: sliding(1, time.Hour)}
+	x := &apart{T: t, limit: sliding(1, time.Hour), begins: make(begins, 10_000)}
 	x.servers = [2]*redistest.Server{redistest.Start(t), redistest.Start(t)}
 	x.ring = redis.NewRing(&redis.RingOptions{
 		Addrs:       map[string]string{"a": x.servers[0].Addr(), "b": x.servers[1].Addr()},
 		ReadTimeout: time.Minute, HeartbeatFrequency: time.Hour,
 	})
 	t.Cleanup(func() { x.ring.Close() })
+	x.ring.AddHook(x.begins) // before it is in use
 	x.Full, _ = redisstore.New(x.ring).(store.Full)
 	for n := 0; x.keys[0].Text == "" || x.keys[1].Text == ""; n++ {
 		key := store.NewKey("test", fmt.Sprint(n))
@@ -62,8 +65,8 @@ func (x *apart) take(ctx context.Context, keys ...store.Key) ([]store.Answer, er
 	return answers, x.Take(ctx, takes, answers)
 }
 
-// begins is a hook that receives a value for each command.
-type begins chan bool
+// begins is a hook that receives the arguments of each command.
+type begins chan string
 
 func (begins) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -73,7 +76,7 @@ func (begins) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 
 func (b begins) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		b <- true
+		b <- fmt.Sprint(cmd.Args()...)
 		return next(ctx, cmd)
 	}
 }
@@ -140,10 +143,12 @@ func TestInTurnGivesBackLater(t *testing.T) {
 	}()
 	x.becomes(0, 1)
 	x.servers[0].Pause()
-	settles := make(begins, 100)
-	x.ring.AddHook(settles)
+	for len(x.begins) > 0 {
+		<-x.begins
+	}
 	x.servers[1].Resume()
-	<-settles
+	for !strings.Contains(<-x.begins, x.keys[0].String()) { // until it is settled
+	}
 	cancel()
 	if r := <-done; r.err != nil || !r.answers[1].Known || r.answers[1].Allowed {
 		t.Errorf("%+v, want a denial", r)
