@@ -88,7 +88,7 @@ func New(of *Package, client Client, o Options) *Conn {
 		})
 		c.node = client.MasterForKey
 	case *redis.Ring:
-		c.known, c.dial = client, watch(client, func(hook redis.Hook) { watchShards(client, hook) })
+		c.known = client
 		if tells, ok := any(client).(interface { // which versions of go-redis after 9.7 have
 			GetShardClientForKey(key string) (*redis.Client, error)
 		}); ok {

@@ -29,7 +29,7 @@ const recentDial = 2 * time.Second
 var dials sync.Map
 
 // watch returns the dial of a client, which it adds to the client's hooks at the first time: clients that are in use
-// cannot be given hooks.
+// cannot be given hooks. So those of a Ring have none, as it pings its shards from the beginning.
 func watch[C any](client *C, addHook func(redis.Hook)) *dial {
 	address := reflect.ValueOf(client).Pointer()
 	found, known := dials.LoadOrStore(address, new(dial))
@@ -39,15 +39,6 @@ func watch[C any](client *C, addHook func(redis.Hook)) *dial {
 		addHook(d)
 	}
 	return d
-}
-
-func watchShards(ring *redis.Ring, hook redis.Hook) {
-	ring.OnNewNode(func(shard *redis.Client) { shard.AddHook(hook) })
-	//nolint:errcheck // there is none
-	ring.ForEachShard(context.Background(), func(_ context.Context, shard *redis.Client) error {
-		shard.AddHook(hook)
-		return nil
-	})
 }
 
 // DialHook notes how a dial ends.

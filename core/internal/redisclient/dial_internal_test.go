@@ -23,11 +23,11 @@ func TestClientsAreForgotten(t *testing.T) {
 	func() {
 		client := redis.NewClient(&redis.Options{})
 		defer client.Close()
-		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
-		defer ring.Close()
+		cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+		defer cluster.Close()
 		for range 3 {
 			New(&Package{}, client, Options{})
-			New(&Package{}, ring, Options{})
+			New(&Package{}, cluster, Options{})
 		}
 		if n := count(); n != 2 {
 			t.Errorf("%d clients are known", n)

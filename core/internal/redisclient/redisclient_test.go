@@ -335,7 +335,8 @@ func TestInTimeWithAnyClient(t *testing.T) {
 	}
 }
 
-// A refused connection is told from silence, also where the client dials again for longer than callers wait.
+// A refused connection is told from silence, also where the client dials again for longer than callers wait, but not of
+// a Ring, whose shards are in use from the beginning.
 func TestRefused(t *testing.T) {
 	server := redistest.Start(t)
 	used := redis.NewClient(at(server))
@@ -349,10 +350,8 @@ func TestRefused(t *testing.T) {
 	defer unused.Close()
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}})
 	defer cluster.Close()
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": server.Addr()}})
-	defer ring.Close()
 	for name, c := range map[string]*redisclient.Conn{
-		"used": c, "unused": newConn(unused), "Ring": newConn(ring), "cluster": newConn(cluster),
+		"used": c, "unused": newConn(unused), "cluster": newConn(cluster),
 	} {
 		for range 5 {
 			begun := time.Now()
