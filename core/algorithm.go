@@ -12,11 +12,11 @@ import (
 // each key instead of a log. They take less memory and are not exact; the documentation of each says what it gives up.
 //
 // They keep counters, not requests, so they have no [Limiter.Log]. [Decision.Undo], [Decision.Settle] and [WithRefund]
-// change the sum of their period, and nothing after its end. [WithCountDenied], and what [FailLocal] replays to the store
-// after an outage, are for sliding logs: they leave other limits of a policy out, and in a policy without a sliding log
-// [New] returns an error for the option, as for FailLocal if that is set explicitly. [WithLease] has an effect if all
-// limits are sliding logs. A command that a client of the store sends again, because a reply was lost, counts twice,
-// unless a sliding log of the same request knows it.
+// change the sum of their period, and nothing after its end. [WithCountDenied], and what [FailLocal] replays to the
+// store after an outage, are for sliding logs: they leave other limits of a policy out, and in a policy without a
+// sliding log [New] returns an error for the option, as for FailLocal if that is set explicitly. [WithLease] has an
+// effect if all limits are sliding logs. A command that a client of the store sends again, because a reply was lost,
+// counts twice, unless a sliding log of the same request knows it.
 type Algorithm = store.Algorithm
 
 // The algorithms of [Limit.With].
@@ -39,8 +39,8 @@ const (
 //
 //	core.PerMinute(100).With(core.FixedWindow)
 //
-// Its counter is named by its algorithm and its window, and not by its quota. So with [LimitBy] a customer who changes to
-// a larger plan keeps what was used.
+// Its counter is named by its algorithm and its window, and not by its quota. So with [LimitBy] a customer who changes
+// to a larger plan keeps what was used.
 func (l Limit) With(a Algorithm) Limit {
 	l.form.Algorithm = a
 	return l

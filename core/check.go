@@ -17,8 +17,8 @@ import (
 // For adapters: Check decides about a request. Call it once for each request, and [Decision.Serve] if the request is
 // allowed. A denial is a Decision. An error means that there is no decision; adapters answer it with [ProblemOf].
 //
-// A limiter that is mounted twice counts a request twice. But a request that holds a permit of [InFlight], whose context
-// is that of [Decision.Context], takes no second one of the same limiter.
+// A limiter that is mounted twice counts a request twice. But a request that holds a permit of [InFlight], whose
+// context is that of [Decision.Context], takes no second one of the same limiter.
 //
 // If a callback panics, the error is an [adapter.PanicError]. Only [http.ErrAbortHandler] is passed on, if a net/http
 // server is there to recover it.

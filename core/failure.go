@@ -100,8 +100,8 @@ func WithFailLocalKeys(n int) Option {
 // most a fiftieth of the shortest window.
 //
 // The price is that every unit comes back d later than it would, because the windows of the store are longer by d.
-// Units that were taken ahead and are not used are missing to other processes until d has passed, and to everybody for a
-// window and d if the process was killed. Retry-After and the reset count them as used. A denial is remembered for at
+// Units that were taken ahead and are not used are missing to other processes until d has passed, and to everybody for
+// a window and d if the process was killed. Retry-After and the reset count them as used. A denial is remembered for at
 // most d ([WithDenyCache]), and [Limiter.Reset] leaves what is younger than d.
 //
 // All processes that share logs need the same d: with another one they have other logs, and so a quota of their own.

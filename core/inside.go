@@ -28,8 +28,8 @@ func (l inside) Gate() *gate.Gate { return &l.gate }
 // SetRules tells the limiter which rules are in force, for overrides of their keys.
 func (l inside) SetRules(inForce func() []*engine.Rule) { l.rules = inForce }
 
-// Answering returns a limiter that decides as this one does, with the same logs, and answers in another way. The options
-// are WithDeny and WithError of an adapter, and WithHeaders.
+// Answering returns a limiter that decides as this one does, with the same logs, and answers in another way. The
+// options are WithDeny and WithError of an adapter, and WithHeaders.
 func (l inside) Answering(opts []Option) (*Limiter, error) {
 	c := configure(opts)
 	c.refuseInRules()

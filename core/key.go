@@ -92,8 +92,8 @@ func Unverified(_ context.Context, value string) (string, error) { return value,
 
 // ByValue is the value that earlier middleware has stored under key: in the context of gin, echo or fiber (c.Set,
 // c.Locals), or in the request's context (context.WithValue). It is a string or a whole number, also of a type of your
-// own, or has a String method. A netip.Addr, netip.AddrPort, net.IP or net.Addr is an address as that of [ByIP], and its
-// port is left out. Without such a value, or for a net.Addr that has no IP address, it is [ErrNoKey].
+// own, or has a String method. A netip.Addr, netip.AddrPort, net.IP or net.Addr is an address as that of [ByIP], and
+// its port is left out. Without such a value, or for a net.Addr that has no IP address, it is [ErrNoKey].
 //
 // The text of a call such as [Limiter.Allow] or [Limiter.Reset] is that of a value which is not an address. To name
 // addresses, use [ByAddr].

@@ -55,9 +55,9 @@ func (l *Limit) text() limittext.Limit {
 //	}
 //
 // Make each key once and use it for all of its limits. Each key is read once for each request. If it returns [ErrNoKey]
-// the request is refused; core.First(k, core.Global()) gives such requests another key. Calls without a request, such as
-// [Limiter.Allow], name the limiter's key; other keys are read from their context, so they must be made of a function
-// that takes a context, or be [ByValue] or [Global].
+// the request is refused; core.First(k, core.Global()) gives such requests another key. Calls without a request, such
+// as [Limiter.Allow], name the limiter's key; other keys are read from their context, so they must be made of a
+// function that takes a context, or be [ByValue] or [Global].
 //
 // The logs are named by the policy, the key's kind and its scope, such as the name of a header field; never by a quota.
 // Where that does not tell two keys of a policy apart, [New] returns an error, and [Limit.Named] does. A store that

@@ -122,8 +122,9 @@ func WithStore(store Store) Option {
 //
 // Limiters with the same name, store and kind of key share their logs: what one admits, the others count. This gives
 // several routes or processes one quota. Unnamed limiters with equal limits also share logs if they share a store, or
-// use two stores of one Redis client; a warning in the log then names the limits of both at start-up. Give each its own name
-// to keep them apart, or both the same name to share on purpose. Without [WithStore] each limiter has its own store.
+// use two stores of one Redis client; a warning in the log then names the limits of both at start-up. Give each its own
+// name to keep them apart, or both the same name to share on purpose. Without [WithStore] each limiter has its own
+// store.
 //
 // A name also keeps the logs of a policy when its limits change.
 func WithName(name string) Option {
@@ -243,10 +244,10 @@ func WithCountDenied() Option {
 }
 
 // WithShadow tries out another policy and reports what it would have decided to the observer: [Event].Shadow. It does
-// not affect the decision. Its limits have logs of their own, of what it would have admitted alone, so they take as many
-// writes and bytes again. It is asked at the same time, with the keys and costs that were read for the request, and not
-// for requests that are listed, skipped, banned or denied by an override, nor while the store does not answer. Bans,
-// overrides and leases are not part of it, and it has no [InFlight].
+// not affect the decision. Its limits have logs of their own, of what it would have admitted alone, so they take as
+// many writes and bytes again. It is asked at the same time, with the keys and costs that were read for the request,
+// and not for requests that are listed, skipped, banned or denied by an override, nor while the store does not answer.
+// Bans, overrides and leases are not part of it, and it has no [InFlight].
 //
 // What the handler gives back or settles is passed on. If the policy in force has denied and the shadow admits, nobody
 // gives back what the shadow has taken: with [WithRefund] a looser shadow counts too much.

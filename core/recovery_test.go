@@ -14,8 +14,8 @@ import (
 )
 
 // farStore is a store with a pool of connections, in the time of a bubble. Each question takes a round trip, and a new
-// connection handshakes more. Whoever calls may give up, but the call goes on, as go-redis' does. One that is made while
-// the store is away loses its connection.
+// connection handshakes more. Whoever calls may give up, but the call goes on, as go-redis' does. One that is made
+// while the store is away loses its connection.
 type farStore struct {
 	coretest.FakeStore
 

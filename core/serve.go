@@ -101,8 +101,8 @@ func DecisionFrom(ctx context.Context) (d Decision, ok bool) {
 	return *p, true
 }
 
-// For adapters: Context returns ctx with what the handler and further limiters need to know of the decision, and whether
-// there is anything.
+// For adapters: Context returns ctx with what the handler and further limiters need to know of the decision, and
+// whether there is anything.
 func (d *Decision) Context(ctx context.Context) (with context.Context, asked bool) {
 	if d.limiter == nil {
 		return ctx, false

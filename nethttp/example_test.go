@@ -116,7 +116,8 @@ func ExampleWithError() {
 	// / 400 send your X-API-Key
 }
 
-// Without a key a request is refused with 400, or with 401 where the key is a credential. Other errors keep their status.
+// Without a key a request is refused with 400, or with 401 where the key is a credential. Other errors keep their
+// status.
 func ExampleWithError_unauthorized() {
 	verify := func(_ context.Context, token string) (string, error) {
 		if token == "Bearer of the database" {

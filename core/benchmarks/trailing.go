@@ -14,8 +14,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// accuracyChart draws how many each trailing window holds, for each contestant in the trace in which it is worst. Of sash
-// it has the log alone. It can be read at the width of a phone: 390 px.
+// accuracyChart draws how many each trailing window holds, for each contestant in the trace in which it is worst. Of
+// sash it has the log alone. It can be read at the width of a phone: 390 px.
 func accuracyChart(trials []*trial) ([]byte, error) {
 	const (
 		width  = 480

@@ -76,8 +76,8 @@ func Observer(m metric.Meter) func(context.Context, core.Event) {
 	return observerOf(m).observe
 }
 
-// Forget forgets what was counted for a policy by observers of a meter, such as that of a customer who has left. A later
-// event begins at 0.
+// Forget forgets what was counted for a policy by observers of a meter, such as that of a customer who has left. A
+// later event begins at 0.
 func Forget(m metric.Meter, policy string) {
 	mustHave(m)
 	observerOf(m).events.Forget(policy)

@@ -10,8 +10,8 @@
 // when Prometheus scrapes. docs/metrics.md describes each metric, and examples/metrics has a dashboard and alerts.
 //
 // No label is an identity. Labels are names of policies, which come from the program or its rules, fixed words such as
-// outcomes, and classes of errors, at most 64 besides "other". So the number of series does not depend on clients. What was
-// counted for a policy stays until [Forget]; what limiters hold is reported while one of them is open.
+// outcomes, and classes of errors, at most 64 besides "other". So the number of series does not depend on clients. What
+// was counted for a policy stays until [Forget]; what limiters hold is reported while one of them is open.
 package prommetrics
 
 import (

@@ -60,8 +60,8 @@ func addReadings(readings []reading, t *adapter.Target) []reading {
 // maxEnds is how many ends of a path are read.
 const maxEnds = 8
 
-// addEnds adds what may be left of a path by middleware that removes slashes at the end, or an extension, from the first
-// or the last dot of the last segment on; and what may be left of that.
+// addEnds adds what may be left of a path by middleware that removes slashes at the end, or an extension, from the
+// first or the last dot of the last segment on; and what may be left of that.
 func addEnds(all []reading, r reading) []reading {
 	begin := len(all)
 	add := func(end string) {

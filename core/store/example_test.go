@@ -128,8 +128,8 @@ func (s *MapStore) Reset(_ context.Context, key store.Key, limits []*store.Limit
 
 func NewMapStore() *MapStore { return &MapStore{logs: make(map[string]*log)} }
 
-// A whole store in under 120 lines, which passes coretest.Store. A request takes time in proportion to the entries of its
-// logs.
+// A whole store in under 120 lines, which passes coretest.Store. A request takes time in proportion to the entries of
+// its logs.
 func Example() {
 	limiter, err := core.New(core.PerMinute(2), core.ByText(), core.WithStore(NewMapStore()))
 	if err != nil {

@@ -71,8 +71,8 @@ func (a Algorithm) String() string { return word(algorithms[:], int(a)) }
 // If its clock is even before or after these, it takes the nearest of them.
 type Calendar [4]int64
 
-// Interval returns in how many nanoseconds a TokenBucket gains a unit, rounded up. If the bucket takes more than 104 days
-// to fill, they are whole microseconds, so that its level is a number below 2^53 in either.
+// Interval returns in how many nanoseconds a TokenBucket gains a unit, rounded up. If the bucket takes more than 104
+// days to fill, they are whole microseconds, so that its level is a number below 2^53 in either.
 func (l *Limit) Interval() int64 {
 	n := (int64(l.Window) + int64(l.Refill) - 1) / int64(l.Refill)
 	if int64(l.Quota) > (1<<53)/n {

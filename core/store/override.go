@@ -25,7 +25,8 @@ type Override struct {
 	Value string
 	Until time.Time // in whole milliseconds
 
-	// Extend says that the override is a pause. SetOverride leaves one of the name alone that does not end before Until.
+	// Extend says that the override is a pause. SetOverride leaves one of the name alone that does not end before
+	// Until.
 	Extend bool
 }
 

@@ -44,8 +44,8 @@ func newLimiter(store core.Store, opts ...core.Option) (*core.Limiter, error) {
 	)...)
 }
 
-// limits are decided together: if one of them denies, none is charged. All plans have the same windows, so that what was
-// used stays used when a customer changes the plan.
+// limits are decided together: if one of them denies, none is charged. All plans have the same windows, so that what
+// was used stays used when a customer changes the plan.
 func limits(ctx context.Context) core.Limits {
 	c := callOf(ctx)
 	minute, month := 400, 10_000

@@ -34,8 +34,8 @@ func (c Calendar) String() string {
 	return text
 }
 
-// ID is equal for calendars with equal periods, also where their zones were loaded twice. It differs for zones of one name
-// whose clocks differ in winter or in summer.
+// ID is equal for calendars with equal periods, also where their zones were loaded twice. It differs for zones of one
+// name whose clocks differ in winter or in summer.
 func (c Calendar) ID() string {
 	if c.zone == nil {
 		return ""

@@ -14,8 +14,8 @@ import (
 
 // State is what is kept for one key. The zero State is that of a key which has used nothing.
 type State struct {
-	// Mark is the beginning of the period that Units are of, and of a token bucket the instant in nanoseconds when it is
-	// full again.
+	// Mark is the beginning of the period that Units are of, and of a token bucket the instant in nanoseconds when it
+	// is full again.
 	Mark   int64
 	Units  int64 // of the period
 	Before int64 // units of the period before, for a sliding counter

@@ -63,7 +63,8 @@ func (d *Cache) find(k *store.Key, l *store.Limit) (*shard, uint64) {
 	return &d.shards[h%shardCount], h ^ maphash.String(seed, l.Log)
 }
 
-// isOf reports whether a denial is of that log and quota. The limits of a key may be made anew, as those of an override.
+// isOf reports whether a denial is of that log and quota. The limits of a key may be made anew, as those of an
+// override.
 func (e *denial) isOf(k *store.Key, l *store.Limit) bool {
 	same := e.limit == l || e.limit.Log == l.Log && e.limit.Quota == l.Quota && e.limit.Refill == l.Refill &&
 		e.limit.Window == l.Window && !l.Unlimited
@@ -78,8 +79,8 @@ func units(t *store.Take) int {
 	return t.Cost
 }
 
-// isKept reports whether a denial of t is remembered while the store answers: not where each denial is recorded, and not
-// of permits, of which nobody knows when they are given back.
+// isKept reports whether a denial of t is remembered while the store answers: not where each denial is recorded, and
+// not of permits, of which nobody knows when they are given back.
 func isKept(t *store.Take) bool {
 	return !t.Limit.Permits && t.Mode != store.ModeRecord && t.Mode != store.ModeChargeDenied
 }

@@ -160,8 +160,8 @@ func (s *overrides) put(ctx context.Context, o store.Override) error {
 	return nil
 }
 
-// mostPauses is how many pauses a policy has at most, as far as this process knows: servers that ask for them cannot keep
-// an administrator from denying a key.
+// mostPauses is how many pauses a policy has at most, as far as this process knows: servers that ask for them cannot
+// keep an administrator from denying a key.
 const mostPauses = 1000
 
 // pauses returns how many pauses are in force.

@@ -57,8 +57,8 @@ func (g *Gate) checkBoth(
 	return g.Engine.DecideBoth(r.Context(), set, ask, shadow, res)
 }
 
-// readShadow returns what a request, or the call c, asks the limits that are tried out. It returns nil if that cannot be
-// read.
+// readShadow returns what a request, or the call c, asks the limits that are tried out. It returns nil if that cannot
+// be read.
 func (g *Gate) readShadow(
 	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, c *Call,
 ) *engine.Trial {
@@ -131,7 +131,8 @@ func (r NoRequest) Value(key any) any { return r.Ctx.Value(key) }
 
 func (NoRequest) Native() any { return nil }
 
-// Call asks for a call without a request. Cost is of costs without a name; costs are those of units with a name, or nil.
+// Call asks for a call without a request. Cost is of costs without a name; costs are those of units with a name, or
+// nil.
 type Call struct {
 	Identity store.Identity
 	Cost     int

@@ -174,8 +174,8 @@ func (ls *leases) inHand() (n, units int) {
 	return n, units
 }
 
-// begin returns the takes of the next lease, which the caller makes; or a channel that is closed when the one on its way
-// was answered; or neither if nothing is taken ahead now. Ended is a lease to settle, or nil.
+// begin returns the takes of the next lease, which the caller makes; or a channel that is closed when the one on its
+// way was answered; or neither if nothing is taken ahead now. Ended is a lease to settle, or nil.
 func (h *holder) begin() (own []store.Take, wait chan struct{}, ended *held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

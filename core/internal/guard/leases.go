@@ -33,8 +33,8 @@ func isLeasable(takes []store.Take) bool {
 // TakeLeased is [Guard.Take] of a guard with leases, for takes of one unit. If units that were taken ahead have served
 // the request, the source is event.Lease. Takes of several keys are never leased.
 //
-// Package lease describes what a lease is. Once there are many requests, the next one takes more units than its own, for
-// others. Those that come meanwhile wait. When a lease has ended, a timer settles it.
+// Package lease describes what a lease is. Once there are many requests, the next one takes more units than its own,
+// for others. Those that come meanwhile wait. When a lease has ended, a timer settles it.
 func (g *Guard) TakeLeased(
 	ctx context.Context, takes []store.Take, answers []store.Answer,
 ) (u Use, from event.Source, err error) {
@@ -229,8 +229,8 @@ func (g *Guard) endLease(ctx context.Context, h *holder) {
 	g.settleLease(ctx, l)
 }
 
-// settleLease closes a lease, unless it is nil, and tells the store what was used of it. If the store does not answer, a
-// replay tells it.
+// settleLease closes a lease, unless it is nil, and tells the store what was used of it. If the store does not answer,
+// a replay tells it.
 func (g *Guard) settleLease(ctx context.Context, l *held) {
 	if l != nil {
 		l.turn <- struct{}{}

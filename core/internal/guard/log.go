@@ -73,8 +73,8 @@ func textOf(err *store.StoreError, k *store.Key) string {
 	return unlessNames(err.Err.Error(), k, types)
 }
 
-// unlessNames returns a text, or another one if that contains the identity of the key. It is compared by words: a user 7
-// is not in port 6379.
+// unlessNames returns a text, or another one if that contains the identity of the key. It is compared by words: a user
+// 7 is not in port 6379.
 func unlessNames(text string, k *store.Key, instead string) string {
 	if strings.Contains(words(text), words(k.Identity.Label())) {
 		return instead

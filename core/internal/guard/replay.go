@@ -193,7 +193,8 @@ func (g *Guard) mergePage(b *backlog, page []store.Entry, read time.Duration) (a
 }
 
 // aside makes a call of a replay, and waits for its end even if the store leaves it, since another replay of the log
-// could overtake it. A failure does not count for the breaker, as it is mostly about the node of a cluster that is away.
+// could overtake it. A failure does not count for the breaker, as it is mostly about the node of a cluster that is
+// away.
 func (g *Guard) aside(b *backlog, op event.Operation, f func(context.Context) error) error {
 	defer g.denials.ForgetForNow(&b.key, b.limit)
 	if g.isOpen() {

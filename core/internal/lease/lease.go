@@ -1,20 +1,20 @@
 // Package lease is the state of a lease, without a clock, a lock or I/O.
 //
 // A lease is units of a log that a process has taken ahead, as one ordinary entry, which the store stamps with its now.
-// The process spends them without asking the store, and settles the entry to what it has used. The windows of all limits
-// of the log are longer by d than those that are promised.
+// The process spends them without asking the store, and settles the entry to what it has used. The windows of all
+// limits of the log are longer by d than those that are promised.
 //
-// No window W is ever over a quota. The process ends the lease 0.9 d after the instant before it sent the take. The store
-// executes that later, so each use is less than d after the entry, whatever the network does. It ends by the monotonic or
-// by the wall clock, whichever comes first, and the clock is read after the unit was spent.
+// No window W is ever over a quota. The process ends the lease 0.9 d after the instant before it sent the take. The
+// store executes that later, so each use is less than d after the entry, whatever the network does. It ends by the
+// monotonic or by the wall clock, whichever comes first, and the clock is read after the unit was spent.
 //
 // Consider a window (s-W, s] of uses, and of the entries with uses in it the last one, at t <= s. Any other such entry
-// is of a use after s-W, and so it is after s-W-d, which is not before t-W-d: it counted when the last one was admitted,
-// in a window of W + d. So together they fit the quota, and there are never more uses than units of entries.
+// is of a use after s-W, and so it is after s-W-d, which is not before t-W-d: it counted when the last one was
+// admitted, in a window of W + d. So together they fit the quota, and there are never more uses than units of entries.
 //
 // Settling is right because the lease is closed before its sum is read: no use comes later. Settlements of a lease have
-// the sum, and not the difference, so that they may be executed twice. Each is sent when the one before has ended. A use
-// whose cost rises ends the lease, so that the store is told at once.
+// the sum, and not the difference, so that they may be executed twice. Each is sent when the one before has ended. A
+// use whose cost rises ends the lease, so that the store is told at once.
 package lease
 
 import "time"
@@ -70,8 +70,8 @@ func (l *Lease) Ends(now Instant) bool { return now.Reaches(l.end) }
 // Left returns how many units were not spent.
 func (l *Lease) Left() int { return l.left }
 
-// Change changes the cost of a use. It reports whether the lease is to be settled for that. A unit that is given back may
-// be spent again, while the lease is open. A use that was given back stays so.
+// Change changes the cost of a use. It reports whether the lease is to be settled for that. A unit that is given back
+// may be spent again, while the lease is open. A use that was given back stays so.
 func (l *Lease) Change(id uint64, units int) (due bool) {
 	was, changed := l.changed[id]
 	if !changed {
@@ -92,8 +92,8 @@ func (l *Lease) Change(id uint64, units int) (due bool) {
 	return !l.open || l.more > 0
 }
 
-// Settlement closes the lease, and returns the units that the store was told before, and those that it is to be told. If
-// they are the same, nothing is due.
+// Settlement closes the lease, and returns the units that the store was told before, and those that it is to be told.
+// If they are the same, nothing is due.
 func (l *Lease) Settlement() (was, sum int, due bool) {
 	l.open = false
 	was, l.stored = l.stored, l.Units-l.left+l.more

@@ -426,10 +426,10 @@ func (w *world) reset(p int) {
 	}
 }
 
-// next calls found with all worlds that follow. The operations are, by letter: t take, b take a lease, B send its takes,
-// s spend, e end a lease, E send its settlement, u undo, m settle to more, d die, r reset, c step the clock of the
-// server. A command that was sent may be executed twice if there is a 2, and its process may give up waiting if there is
-// a g.
+// next calls found with all worlds that follow. The operations are, by letter: t take, b take a lease, B send its
+// takes, s spend, e end a lease, E send its settlement, u undo, m settle to more, d die, r reset, c step the clock of
+// the server. A command that was sent may be executed twice if there is a 2, and its process may give up waiting if
+// there is a g.
 func (w *world) next(found func(*world, error)) {
 	if w.now < lastTick && !w.still {
 		v := w.clone("tick")

@@ -83,9 +83,10 @@ const (
 	noTimer     = math.MinInt64
 )
 
-// sweepSoon starts the timer, unless it is pending. In tests it may be lost: the timers of a testing/synctest bubble end
-// with it, and each bubble has a clock of its own. It does not keep the store in memory. A timer is used once and never
-// stopped, because one made in a bubble must not be used outside of it, and a store may be used in several bubbles.
+// sweepSoon starts the timer, unless it is pending. In tests it may be lost: the timers of a testing/synctest bubble
+// end with it, and each bubble has a clock of its own. It does not keep the store in memory. A timer is used once and
+// never stopped, because one made in a bubble must not be used outside of it, and a store may be used in several
+// bubbles.
 func (s *Store) sweepSoon(now int64) {
 	at, next := s.timerAt.Load(), now+int64(sweepPeriod)
 	if at >= now-int64(timerDelay) && at <= next || !s.timerAt.CompareAndSwap(at, next) {
@@ -98,8 +99,8 @@ func (s *Store) sweepSoon(now int64) {
 			return
 		}
 		ahead := s.sweepAll()
-		// Entries ahead of the clock, which happens only in testing/synctest bubbles, do not become void. The timer must
-		// not restart itself then, or else the bubble would never detect a deadlock.
+		// Entries ahead of the clock, which happens only in testing/synctest bubbles, do not become void. The timer
+		// must not restart itself then, or else the bubble would never detect a deadlock.
 		if s.timerAt.CompareAndSwap(next, noTimer) && !ahead && (s.keys.Load() > 0 || s.sharing.Load() > 0) {
 			s.sweepSoon(s.clock())
 		}

@@ -66,8 +66,8 @@ func NewLimiters(limiters []*core.Limiter) *Limiters {
 }
 
 // Sums returns the sums of the limiters of each policy, in the order of the first of each. Policies whose limiters are
-// all closed are left out, and their limiters are dropped. Until then a closed limiter stays in the sum, so that counters
-// do not decrease. What is of a store is in the sum of the first limiter that uses it, and nowhere else.
+// all closed are left out, and their limiters are dropped. Until then a closed limiter stays in the sum, so that
+// counters do not decrease. What is of a store is in the sum of the first limiter that uses it, and nowhere else.
 func (l *Limiters) Sums() (all []*core.Stats) {
 	byPolicy := make(map[string]*core.Stats)
 	stores := make(map[core.Store]bool)

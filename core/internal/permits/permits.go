@@ -46,7 +46,8 @@ type Held struct {
 	Context context.Context //nolint:containedctx // of the request, for those who release the permits when it has ended
 
 	Permits []Permit
-	// Deferred says that the permits are not released when the handler ends, because what it has begun holds them still.
+	// Deferred says that the permits are not released when the handler ends, because what it has begun holds them
+	// still.
 	Deferred bool
 
 	set      *Set

@@ -1,5 +1,5 @@
-// Package refusal logs why the requests of a limiter are refused, and which callbacks have panicked. A line has the text
-// of an error only if it is sash's own. Of others it has the types, because their texts may contain an identity.
+// Package refusal logs why the requests of a limiter are refused, and which callbacks have panicked. A line has the
+// text of an error only if it is sash's own. Of others it has the types, because their texts may contain an identity.
 package refusal
 
 import (

@@ -1,6 +1,6 @@
-// Package setup warns of mistakes that no single line of configuration shows: limiters that share logs, and proxies that
-// a key does not expect. Log lines go through [slog.Default]. They contain
-// neither addresses nor identities: policy and remedy are enough.
+// Package setup warns of mistakes that no single line of configuration shows: limiters that share logs, and proxies
+// that a key does not expect. Log lines go through [slog.Default]. They contain neither addresses nor identities:
+// policy and remedy are enough.
 package setup
 
 import (
