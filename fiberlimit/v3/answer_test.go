@@ -9,14 +9,10 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v3"
-	"github.com/valyala/fasthttp"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/fiberlimit/v3"
 )
-
-const noKeyBody = `{"type":"about:blank",` +
-	`"title":"Bad Request","status":400,"detail":"The request does not identify whose quota it uses."}`
 
 // The requests of App.Test have a peer, and are limited by it.
 func TestByIPInUnitTests(t *testing.T) {
@@ -38,48 +34,6 @@ func TestByIPInUnitTests(t *testing.T) {
 	get(t, app, "/")
 	if d, err := l.Peek(t.Context(), "192.0.2.1"); err != nil || d.Used != 1 {
 		t.Errorf("%d units used by 192.0.2.1, %v; want 1", d.Used, err)
-	}
-}
-
-// testConn has the name of fiber's, and a real connection's address as it is where the kernel does not tell.
-type testConn struct{ net.Conn }
-
-func (testConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4zero} }
-
-// nowhere has no address at all.
-type nowhere struct{ net.Conn }
-
-func (nowhere) RemoteAddr() net.Addr { return nil }
-
-// Connections without an address never share a quota, be they of App.Test's address or type name.
-func TestByIPWithoutAddress(t *testing.T) {
-	for desc, wrap := range map[string]func(net.Conn) net.Conn{
-		"0.0.0.0:0":                func(c net.Conn) net.Conn { return testConn{c} },
-		"0.0.0.0:0, by pointer":    func(c net.Conn) net.Conn { return &testConn{c} },
-		"no address":               func(c net.Conn) net.Conn { return nowhere{c} },
-		"net.Pipe, which has none": func(c net.Conn) net.Conn { return c },
-	} {
-		app := fiber.New()
-		app.Use(fiberlimit.New(core.PerMinute(2), core.ByIP()))
-		app.Get("/", served)
-		client, server := net.Pipe()
-		ended := make(chan error, 1)
-		s := &fasthttp.Server{Handler: app.Handler()}
-		go func() { ended <- s.ServeConn(wrap(server)) }()
-		client.SetDeadline(time.Now().Add(30 * time.Second))
-		in := bufio.NewReader(client)
-		for range 3 {
-			io.WriteString(client, "GET / HTTP/1.1\r\nHost: sash.example\r\n\r\n")
-			r, err := http.ReadResponse(in, nil)
-			if err != nil {
-				t.Fatalf("%s: %v", desc, err)
-			}
-			if body, err := io.ReadAll(r.Body); r.StatusCode != 400 || string(body) != noKeyBody || err != nil {
-				t.Errorf("%s: status %d, body %s, %v", desc, r.StatusCode, body, err)
-			}
-		}
-		client.Close()
-		<-ended
 	}
 }
 

@@ -146,7 +146,7 @@ func TestEarlyAnswers(t *testing.T) {
 		if got := <-asked; w.StatusCode != c.status || got != c.status {
 			t.Errorf("%s: status %d, asked about %d; want %d", desc, w.StatusCode, got, c.status)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if _, err := l.Wait(ctx, "ann"); err != nil {
 			t.Errorf("%s: the slot is left behind: %v", desc, err)
 		}
@@ -268,7 +268,7 @@ func TestPooledContexts(t *testing.T) {
 	}
 	for i := range 5 {
 		name := string(rune('a' + i))
-		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		d, err := l.Wait(ctx, name) // until its streams have ended
 		if err != nil {
 			t.Fatal(err)

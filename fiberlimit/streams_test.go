@@ -1,0 +1,39 @@
+package fiberlimit_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/gofiber/fiber/v2"
+	recovery "github.com/gofiber/fiber/v2/middleware/recover"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/fiberlimit"
+)
+
+func TestStreams(t *testing.T) {
+	coretest.Streams(t, coretest.StreamsConfig[ctx]{
+		Serve: func(t *testing.T, from net.Listener, perIP int, l *core.Limiter, handler handle) {
+			app := fiber.New(fiber.Config{DisableStartupMessage: true})
+			app.Server().MaxConnsPerIP = perIP
+			app.Use(recovery.New(), fiberlimit.From(l))
+			app.All("/*", handler)
+			ended := make(chan error)
+			go func() { ended <- app.Listener(from) }()
+			t.Cleanup(func() {
+				app.Shutdown()
+				from.Close()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		},
+		Hijack:       func(c ctx, f func(net.Conn)) { c.Context().Hijack(f) },
+		Stream:       func(c ctx, body io.Reader) error { return c.SendStream(body) },
+		StreamWriter: func(c ctx, f func(*bufio.Writer)) { c.Context().SetBodyStreamWriter(f) },
+		Write:        func(c ctx, body []byte) { c.Response().SetBodyRaw(body) },
+	})
+}

@@ -1,0 +1,40 @@
+package fiberlimit_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v3"
+	recovery "github.com/gofiber/fiber/v3/middleware/recover"
+
+	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/fiberlimit/v3"
+)
+
+func TestStreams(t *testing.T) {
+	coretest.Streams(t, coretest.StreamsConfig[ctx]{
+		Serve: func(t *testing.T, from net.Listener, perIP int, l *core.Limiter, handler handle) {
+			app := fiber.New()
+			app.Server().MaxConnsPerIP = perIP
+			app.Use(recovery.New(), fiberlimit.From(l))
+			app.All("/*", handler)
+			ended := make(chan error)
+			go func() { ended <- app.Listener(from, fiber.ListenConfig{DisableStartupMessage: true}) }()
+			t.Cleanup(func() {
+				app.ShutdownWithTimeout(time.Nanosecond)
+				from.Close()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		},
+		Hijack:       func(c ctx, f func(net.Conn)) { c.RequestCtx().Hijack(f) },
+		Stream:       func(c ctx, body io.Reader) error { return c.SendStream(body) },
+		StreamWriter: func(c ctx, f func(*bufio.Writer)) { c.RequestCtx().SetBodyStreamWriter(f) },
+		Write:        func(c ctx, body []byte) { c.Response().SetBodyRaw(body) },
+	})
+}
