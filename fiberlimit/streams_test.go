@@ -31,7 +31,17 @@ func TestStreams(t *testing.T) {
 				}
 			})
 		},
-		Hijack:       func(c ctx, f func(net.Conn)) { c.Context().Hijack(f) },
+		Hijack: func(c ctx, f func(net.Conn)) { c.Context().Hijack(f) },
+		Upgrade: func(c ctx, f func(net.Conn)) {
+			c.Status(101)
+			c.Set("Connection", "Upgrade")
+			c.Set("Upgrade", "echo")
+			c.Context().Hijack(f)
+		},
+		Silent: func(c ctx, f func(net.Conn)) {
+			c.Context().HijackSetNoResponse(true)
+			c.Context().Hijack(f)
+		},
 		Stream:       func(c ctx, body io.Reader) error { return c.SendStream(body) },
 		StreamWriter: func(c ctx, f func(*bufio.Writer)) { c.Context().SetBodyStreamWriter(f) },
 		Write:        func(c ctx, body []byte) { c.Response().SetBodyRaw(body) },

@@ -25,6 +25,8 @@ type StreamsConfig[C any] struct {
 	Serve func(t *testing.T, from net.Listener, perIP int, l *core.Limiter, handler func(C) error)
 
 	Hijack       func(C, func(net.Conn))
+	Upgrade      func(C, func(net.Conn)) // with an answer of status 101 and its fields
+	Silent       func(C, func(net.Conn)) // without an answer
 	Stream       func(C, io.Reader) error
 	StreamWriter func(C, func(*bufio.Writer))
 	Write        func(C, []byte)
@@ -40,7 +42,7 @@ func Streams[C any](t *testing.T, c StreamsConfig[C]) {
 	for name, test := range map[string]func(*testing.T){
 		"Endings": f.endings, "AfterHandlers": f.afterHandlers, "HijackThatFails": f.hijackThatFails,
 		"HijackThatIsDropped": f.hijackThatIsDropped, "HijackOfUnknownConnection": f.hijackOfUnknownConnection,
-		"NoAddress": f.noAddress,
+		"NoAddress": f.noAddress, "Upgrades": f.upgrades,
 	} {
 		t.Run(name, test)
 	}
@@ -404,6 +406,39 @@ func (f streams[C]) noAddress(t *testing.T) {
 			if body, err := io.ReadAll(r.Body); r.StatusCode != 400 || string(body) != noKeyBody || err != nil {
 				t.Errorf("%s: status %d, body %s, %v", desc, r.StatusCode, body, err)
 			}
+		}
+		c.Close()
+	}
+}
+
+// An upgrade has status 101, as in the other frameworks, whether the framework answers or the connection's handler.
+func (f streams[C]) upgrades(t *testing.T) {
+	const fields = "Connection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+	for desc, h := range map[string]func(C){
+		"an upgrade": func(c C) { f.Upgrade(c, func(c net.Conn) { io.Copy(c, c) }) },
+		"a hijack alone": func(c C) {
+			f.Silent(c, func(c net.Conn) {
+				io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n"+fields)
+				io.Copy(c, c)
+			})
+		},
+	} {
+		asked := make(chan int, 1)
+		s := f.server(t, func(c C) error { h(c); return nil },
+			core.WithRefund(func(_ C, status int) bool { asked <- status; return true }))
+		c := s.connect()
+		io.WriteString(c, strings.TrimSuffix(slotRequest, "\r\n")+fields)
+		in := bufio.NewReader(c)
+		r, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", desc, err)
+		}
+		io.WriteString(c, "ping\n")
+		if word, err := in.ReadString('\n'); r.StatusCode != 101 || word != "ping\n" || err != nil {
+			t.Errorf("%s: status %d, %q, %v", desc, r.StatusCode, word, err)
+		}
+		if got := <-asked; got != 101 {
+			t.Errorf("%s: asked about %d, want 101", desc, got)
 		}
 		c.Close()
 	}

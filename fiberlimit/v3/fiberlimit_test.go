@@ -189,6 +189,29 @@ func TestRefundMounted(t *testing.T) {
 	}
 }
 
+// The requests of App.Test have a peer, and are limited by it.
+func TestByIPInUnitTests(t *testing.T) {
+	app := fiber.New()
+	app.Use(fiberlimit.New(core.PerMinute(2), core.ByIP()))
+	app.Get("/", served)
+	for i, want := range []int{200, 200, 429} {
+		if status, body, _ := get(t, app, "/"); status != want {
+			t.Errorf("request %d: status %d, body %s; want %d", i+1, status, body, want)
+		}
+	}
+	l, err := core.New(core.PerMinute(2), core.ByIP())
+	if err != nil {
+		t.Fatal(err)
+	}
+	app = fiber.New()
+	app.Use(fiberlimit.From(l))
+	app.Get("/", served)
+	get(t, app, "/")
+	if d, err := l.Peek(t.Context(), "192.0.2.1"); err != nil || d.Used != 1 {
+		t.Errorf("%d units used by 192.0.2.1, %v; want 1", d.Used, err)
+	}
+}
+
 func TestByRoute(t *testing.T) {
 	limit := fiberlimit.New(core.PerMinute(2), fiberlimit.ByRoute())
 	app := fiber.New()

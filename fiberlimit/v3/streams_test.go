@@ -32,7 +32,17 @@ func TestStreams(t *testing.T) {
 				}
 			})
 		},
-		Hijack:       func(c ctx, f func(net.Conn)) { c.RequestCtx().Hijack(f) },
+		Hijack: func(c ctx, f func(net.Conn)) { c.RequestCtx().Hijack(f) },
+		Upgrade: func(c ctx, f func(net.Conn)) {
+			c.Status(101)
+			c.Set("Connection", "Upgrade")
+			c.Set("Upgrade", "echo")
+			c.RequestCtx().Hijack(f)
+		},
+		Silent: func(c ctx, f func(net.Conn)) {
+			c.RequestCtx().HijackSetNoResponse(true)
+			c.RequestCtx().Hijack(f)
+		},
 		Stream:       func(c ctx, body io.Reader) error { return c.SendStream(body) },
 		StreamWriter: func(c ctx, f func(*bufio.Writer)) { c.RequestCtx().SetBodyStreamWriter(f) },
 		Write:        func(c ctx, body []byte) { c.Response().SetBodyRaw(body) },
