@@ -151,8 +151,16 @@ func (e events) observer() rules.Option {
 	}))
 }
 
-// next waits for the next event. go test ends a test for which none comes.
-func (e events) next() core.Event { return <-e }
+// next waits for the next event, which comes within an hour: in a bubble the time of a watch that finds nothing goes on
+// for ever.
+func (e events) next() core.Event {
+	select {
+	case one := <-e:
+		return one
+	case <-time.After(time.Hour):
+		panic("no event within an hour")
+	}
+}
 
 // watching runs a test of a set whose file is watched.
 func watching(t *testing.T, text string, test func(t *testing.T, f file, l *limited, seen events)) {
