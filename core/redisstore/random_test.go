@@ -128,7 +128,7 @@ func TestStore(t *testing.T) {
 	clocked := clocked(start(t), false, redisstore.WithOneServer())
 	coretest.Store(t, coretest.StoreConfig{
 		New:        func(t *testing.T) coretest.Clocked { return coretest.Clocked(clocked(t)) },
-		Operations: testlen.Of(10_000, 100_000), Callers: 6, Again: true, ByID: true,
+		Operations: testlen.Of(10_000, 30_000), Callers: 6, Again: true, ByID: true,
 	})
 }
 
@@ -136,7 +136,7 @@ func TestStore(t *testing.T) {
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	c := definition.Config{
-		New: clocked(start(t), true, redisstore.WithOneServer()), Operations: testlen.Of(10_000, 100_000), Callers: 6,
+		New: clocked(start(t), true, redisstore.WithOneServer()), Operations: testlen.Of(10_000, 30_000), Callers: 6,
 		Twice: true, Again: true, ByID: true,
 	}
 	definition.Random(t, c)
@@ -149,7 +149,7 @@ func TestBounds(t *testing.T) {
 		t.Run(fmt.Sprint("twice ", twice), func(t *testing.T) {
 			t.Parallel()
 			definition.Bounds(t, definition.Config{
-				New: clocked(start(t), twice, redisstore.WithOneServer()), Operations: testlen.Of(10_000, 100_000),
+				New: clocked(start(t), twice, redisstore.WithOneServer()), Operations: testlen.Of(10_000, 30_000),
 				Callers: 6, Twice: twice, ByID: true,
 			})
 		})
@@ -167,9 +167,9 @@ func TestInTurn(t *testing.T) {
 	t.Cleanup(func() { cluster.Close() })
 	for name, rdb := range map[string]redis.UniversalClient{"server": start(t), "cluster": cluster} {
 		t.Run(name, func(t *testing.T) {
-			n := testlen.Of(5_000, 100_000)
+			n := testlen.Of(5_000, 30_000)
 			if rdb == cluster {
-				n = testlen.Of(1_000, 20_000) // each script has another text
+				n = testlen.Of(1_000, 6_000) // each script has another text
 			}
 			definition.Random(t, definition.Config{
 				New: clocked(rdb, false), Operations: n, Callers: 6, Again: true, ByID: true, InTurn: true,
@@ -184,11 +184,11 @@ func TestStreams(t *testing.T) {
 	clocked := streams(rdb, false)
 	coretest.Store(t, coretest.StoreConfig{
 		New:        func(t *testing.T) coretest.Clocked { return coretest.Clocked(clocked(t)) },
-		Operations: testlen.Of(10_000, 100_000), Callers: 6, Units: true,
+		Operations: testlen.Of(10_000, 30_000), Callers: 6, Units: true,
 	})
 	for _, twice := range []bool{false, true} {
 		c := definition.Config{
-			New: streams(rdb, twice), Operations: testlen.Of(5_000, 50_000), Twice: twice, Units: true,
+			New: streams(rdb, twice), Operations: testlen.Of(5_000, 15_000), Twice: twice, Units: true,
 		}
 		definition.Random(t, c)
 		definition.Bounds(t, c)
