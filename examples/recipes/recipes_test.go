@@ -48,8 +48,8 @@ func (c clocked) Eval(ctx context.Context, script string, keys []string, args ..
 // Through rueidis the store is as exact as through go-redis.
 func TestRueidis(t *testing.T) {
 	coretest.Store(t, coretest.StoreConfig{
-		Operations: 5000,
-		InTurn:     true, // the store does not know whether the client is of one server
+		Operations: 5000, Callers: 6, Again: true, ByID: true, // as with go-redis
+		InTurn: true, // the store does not know whether the client is of one server
 		New: func(t *testing.T) coretest.Clocked {
 			c := clocked{connect(t, redistest.Start(t)), redistest.NewClock()}
 			return coretest.Clocked{Store: redisstore.New(c), Now: c.clock.Now, Advance: c.clock.Advance}
