@@ -31,7 +31,7 @@ type Decision struct {
 	Remaining  int           // units left after this request, of the tightest limit; see below
 	RetryAfter time.Duration // until this request fits if no other is admitted; zero if that is not known, or never
 	ResetAfter time.Duration // until the oldest unit leaves that limit's window
-	Used       int           // units in the window before this request, of the longest limit; if denied, of that which denied
+	Used       int           // units before this request, of the longest limit; if denied, of that which denied
 	Policy     string        // name of the policy
 	Violated   []string      // names of the limits that denied
 	Banned     bool          // denied by [WithBan], whatever the limits say

@@ -100,7 +100,8 @@ func TestOverrides(t *testing.T) {
 			t.Errorf("%s: %d, %s", question, code, body)
 		}
 	}
-	if d, err := p.login.Peek(t.Context(), "192.0.2.7"); err != nil || d.Limits()[0].Quota != 600 { // the other is unlimited
+	d, err := p.login.Peek(t.Context(), "192.0.2.7")
+	if err != nil || d.Limits()[0].Quota != 600 { // the other is unlimited
 		t.Error(d, err)
 	}
 	if all, err := set.Overrides(t.Context()); err != nil || len(all) != 2 {

@@ -10,7 +10,8 @@ import (
 // Collector reports [core.Stats] of limiters when Prometheus scrapes. Register one collector with all limiters of the
 // program, since two have metrics of the same names. For a file of rules, pass a limiter of rules.Set.Limiter.
 //
-// Limiters of one policy are added up, and dropped when all of them are closed. Metrics of a store are reported once, for the first of the limiters that use it.
+// Limiters of one policy are added up, and dropped when all of them are closed. Metrics of a store are
+// reported once, for the first of the limiters that use it.
 func Collector(limiters ...*core.Limiter) prometheus.Collector {
 	return collector{metricsum.NewLimiters(limiters)}
 }

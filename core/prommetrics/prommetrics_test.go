@@ -260,8 +260,8 @@ memory_keys(a) 3
 memory_max_keys(a) 262154
 memory_shared_total(a) 0
 permits_in_flight(a) 2
-permits_in_flight(b) 0`, "sash_memory_keys", "sash_memory_max_keys", "sash_memory_shared_total", "sash_permits_in_flight",
-		"sash_breaker_state")
+permits_in_flight(b) 0`, "sash_memory_keys", "sash_memory_max_keys", "sash_memory_shared_total",
+		"sash_permits_in_flight", "sash_breaker_state")
 	if n := testutil.CollectAndCount(prommetrics.Collector(a, b, own)); n != 6 {
 		t.Errorf("%d series, want 6", n)
 	}

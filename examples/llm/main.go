@@ -23,7 +23,7 @@ import (
 
 var secret = []byte(rand.Text() + rand.Text()) // yours comes from your identity provider
 
-const hint = `Ann has 1000 tokens a minute. A request reserves 301 and more, and gives back what its answer did not take.
+const hint = `Ann has 1000 tokens a minute. A request reserves 301 and more, and gets back what it did not use.
 Without a token the answer is 401. On http://%[2]s/limits/ operators give her another quota.
 
   curl -i -H 'Authorization: Bearer %[3]s' -d 'what is a sash window?' http://%[1]s/chat

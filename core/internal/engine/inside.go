@@ -26,9 +26,9 @@ func (r *Result) Records() bool {
 }
 
 // ReleaseServed is Release for a request that has been served. The client may have left, so the request's context does
-// not end it.
+// not end it. The guard logs failures of the store, and the lease ends the permit.
 func (r *Result) ReleaseServed() {
-	r.Release(context.WithoutCancel(r.list.held.Context)) //nolint:errcheck // the guard logs failures of the store, and the lease ends the permit
+	r.Release(context.WithoutCancel(r.list.held.Context)) //nolint:errcheck // as above
 }
 
 // Each returns the limits of the request as they stand now, each asked by itself for what the request costs, or for one

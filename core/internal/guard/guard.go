@@ -2,7 +2,7 @@
 //
 //   - breaker: a store that has failed several times in a row is called about once a second only;
 //   - deny cache: denials are answered from memory, so that a client which keeps retrying does not reach the store;
-//   - local log: during outages the same limits are enforced in this process, whose log is the record of what it admits;
+//   - local log: during outages this process enforces the same limits, and its log is the record of what it admits;
 //   - replay: the store's logs get what they lack after an outage;
 //   - leases: busy keys get several units at once;
 //   - permits of requests in flight are renewed.
