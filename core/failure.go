@@ -40,8 +40,8 @@ func (f Failure) String() string {
 // WithFailure chooses how requests are decided while the store does not answer within [WithTimeout]. The default is
 // [FailLocal]. Such a decision has Degraded set, and the observer gets the error; with FailClosed there is no decision.
 //
-// After five failures in a row, only one request a second is sent to the store, so that the others are decided at once.
-// A [MemoryStore] always answers.
+// After five failures in a row, requests are decided at once, until the store answers a ping, which goes to it about
+// once a second. A [MemoryStore] always answers.
 func WithFailure(f Failure) Option {
 	g := given{name: "WithFailure", inRules: "failure in the file"}
 	return g.optionIf(FailLocal <= f && f <= FailClosed, strconv.Itoa(int(f)), "there is no such value",
@@ -83,7 +83,7 @@ func WithDenyCache(d time.Duration) Option {
 }
 
 // WithFailLocalKeys sets for how many keys [FailLocal] keeps a log of their own while the store does not answer: 1 to
-// 100,000,000. The default is 524,288. A key takes about 550 bytes until what was admitted has left its window, and 24
+// 100,000,000. The default is 524,288. A key takes about 700 bytes until what was admitted has left its window, and 24
 // to 50 bytes for each further admission; a key of which only a denial is known takes 200 bytes.
 //
 // Further keys share logs, as in a [MemoryStore]: none of them gets more than its quota, but they may be denied early.
