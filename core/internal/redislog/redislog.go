@@ -92,7 +92,7 @@ func AppendID(b []byte, id uint64) []byte { return binary.BigEndian.AppendUint64
 
 // AppendUnits does this for a number of units.
 func AppendUnits(b []byte, n int) []byte {
-	return binary.BigEndian.AppendUint32(b, uint32(min(max(n, 0), math.MaxUint32)))
+	return binary.BigEndian.AppendUint32(b, uint32(min(max(n, 0), math.MaxInt32)))
 }
 
 // appendChange appends the argument of the script settle for one take.
