@@ -132,7 +132,7 @@ type planKey struct {
 }
 
 func newPlan(l *store.Limit, mode store.Mode) *redisclient.Plan {
-	quota, letter := l.Quota, "c"
+	quota, letter := int64(l.Quota), "c"
 	switch mode {
 	case store.ModeCharge, store.ModeAtMost: // of one unit
 	case store.ModePeek:
