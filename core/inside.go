@@ -29,23 +29,24 @@ func (l inside) Gate() *gate.Gate { return &l.gate }
 func (l inside) SetRules(inForce func() []*engine.Rule) { l.rules = inForce }
 
 // Answering returns a limiter that decides as this one does, with the same logs, and answers in another way. The
-// options are WithDeny and WithError of an adapter, and WithHeaders.
+// options are WithDeny and WithError of an adapter, WithHeaders and WithHeadersFunc.
 func (l inside) Answering(opts []Option) (*Limiter, error) {
 	c := configure(opts)
 	c.refuseInRules()
 	const passEarlier = "pass it to New, or to rules.WithOptions" //nolint:gosec // it has no password
-	headers := false
+	own := *l.Limiter                                             //nolint:govet // what has locks is shared by pointer
 	for _, option := range c.given {
-		headers = headers || option.name == "WithHeaders"
+		switch option.name {
+		case headersOption:
+			own.headers = c.headers
+		case headersFuncOption:
+			own.fields = c.fields
+		}
 		c.faults.add(option.inRules == "" && !option.answers, option.name, "too late", "the limiter already exists",
 			passEarlier)
 	}
 	late := len(c.gate.Lists) > 0 || len(c.gate.observers) > 0 || c.guard.StoreCalls != nil
 	c.faults.add(late, "lists and observers", "too late", "the limiter already exists", passEarlier)
-	own := *l.Limiter //nolint:govet // what has locks is shared by pointer
-	if headers {
-		own.draft, own.legacy = c.draft, c.legacy
-	}
 	if c.deny != nil {
 		own.deny = c.deny
 	}

@@ -30,9 +30,10 @@ type Limiter struct {
 
 // answers are how requests are answered. Limiters of one set of rules may differ in them.
 type answers struct {
-	draft, legacy bool // the header fields of responses: those of the draft, and X-RateLimit
-	deny, fail    any  // the handlers given to an adapter's WithDeny and WithError; see Bind
-	callbacks     []keys.Callback
+	headers    Headers
+	fields     func(Decision, adapter.HeaderMap) // of WithHeadersFunc
+	deny, fail any                               // the handlers given to an adapter's WithDeny and WithError; see Bind
+	callbacks  []keys.Callback
 }
 
 // shared is what limiters of one set of rules have in common.

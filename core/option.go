@@ -93,7 +93,6 @@ func calling[C any](g given, missing bool, set Option) Option {
 // configure applies opts to the defaults and collects all mistakes.
 func configure(opts []Option) config {
 	c := config{
-		answers: answers{draft: true},
 		guard: guard.Config{
 			Failure: guard.Local, Label: "FailLocal", Timeout: 100 * time.Millisecond, DenyCache: time.Second,
 			LocalKeys: 524_288,

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/limittext"
 )
 
 // Headers is which header fields of a response describe the quota.
@@ -24,16 +26,39 @@ const (
 	HeadersBoth
 	// HeadersNone is neither. A denial still has Retry-After.
 	HeadersNone
+	// HeadersByUnit is, for each unit that the limits count, three fields such as X-RateLimit-Limit-Tokens,
+	// X-RateLimit-Remaining-Tokens and X-RateLimit-Reset-Tokens, as gateways to language models send them. They are of
+	// the limit of the unit with the least left. Reset is the time until its oldest unit leaves, such as "6m0s"; the
+	// unit of [InFlight], concurrent-requests, has none.
+	HeadersByUnit
 )
 
 // WithHeaders chooses the header fields of responses. The default is [HeadersDraft].
 func WithHeaders(h Headers) Option {
-	g := given{name: "WithHeaders", answers: true}
-	return g.optionIf(HeadersDraft <= h && h <= HeadersNone, strconv.Itoa(int(h)), "there is no such value",
-		"choose HeadersDraft, HeadersLegacy, HeadersBoth or HeadersNone", func(c *config) {
-			c.draft, c.legacy = h == HeadersDraft || h == HeadersBoth, h == HeadersLegacy || h == HeadersBoth
-		})
+	g := given{name: headersOption, answers: true}
+	return g.optionIf(HeadersDraft <= h && h <= HeadersByUnit, strconv.Itoa(int(h)), "there is no such value",
+		"choose HeadersDraft, HeadersLegacy, HeadersBoth, HeadersNone or HeadersByUnit",
+		func(c *config) { c.headers = h })
 }
+
+// WithHeadersFunc calls f for each response to a request that limits have decided about, after the fields of
+// [WithHeaders] were set. It may set further ones, or change these. For no others but Retry-After, add
+// WithHeaders(HeadersNone).
+//
+//	core.WithHeadersFunc(func(d core.Decision, h adapter.HeaderMap) {
+//		h.Set("X-Quota-Left", strconv.Itoa(d.Remaining))
+//	})
+//
+// A panic of f is logged, and the request is answered as if f had returned.
+func WithHeadersFunc(f func(Decision, adapter.HeaderMap)) Option {
+	g := given{name: headersFuncOption, answers: true}
+	return g.optionIf(f != nil, "nil", noFunction, giveOne, func(c *config) { c.fields = f })
+}
+
+const (
+	headersOption     = "WithHeaders"
+	headersFuncOption = "WithHeadersFunc"
+)
 
 // Names in the canonical form of http.Header, so that Set need not convert them.
 const (
@@ -53,21 +78,38 @@ func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 	if !d.refused() && !d.counts() {
 		return
 	}
+	style := d.limiter.headers
+	draft := style == HeadersDraft || style == HeadersBoth
 	if !d.Allowed {
 		d.setRetry(h)
-		if d.refused() || !d.limiter.draft { // Retry-After may be earlier than the "t" of an outer limiter
+		if d.refused() || !draft { // Retry-After may be earlier than the "t" of an outer limiter
 			remove(h, fieldRateLimit)
 		}
 	}
-	if d.refused() { // no limit has denied
-		return
+	if !d.refused() { // a limit has decided
+		if draft && d.result.Set.Header != "" { // an override may let all pass
+			d.setDraft(h)
+		}
+		if style == HeadersLegacy || style == HeadersBoth {
+			d.setLegacy(h)
+		}
+		if style == HeadersByUnit {
+			d.setByUnit(h)
+		}
 	}
-	if d.limiter.draft && d.result.Set.Header != "" { // an override may let all pass
-		d.setDraft(h)
+	if d.limiter.fields != nil {
+		d.callFields(h)
 	}
-	if d.limiter.legacy {
-		d.setLegacy(h)
-	}
+}
+
+// callFields calls the function of WithHeadersFunc.
+func (d *Decision) callFields(h adapter.HeaderMap) {
+	own := *d // so that only decisions with a function are moved to the heap
+	err := adapter.Guard(func() error {
+		own.limiter.fields(own, h)
+		return nil
+	})
+	own.limiter.panicked(context.Background(), "the function given to WithHeadersFunc has panicked", err)
 }
 
 func (d *Decision) setRetry(h adapter.HeaderMap) {
@@ -139,6 +181,33 @@ func (d *Decision) setLegacy(h adapter.HeaderMap) {
 		return
 	}
 	h.Set(fieldReset, strconv.FormatInt(engine.Seconds(d.result.Reset(i)), 10))
+}
+
+// setByUnit describes the limits by their units. Of two limits of a unit, also of two limiters, the one with less left
+// is described, or if the request is denied, one that has denied.
+func (d *Decision) setByUnit(h adapter.HeaderMap) {
+	r := &d.result
+	for i := range r.Set.Limits {
+		l := &r.Set.Limits[i]
+		if !r.Tells(i) {
+			continue
+		}
+		unit := limittext.UnitName(l.Unit)
+		if l.InFlight {
+			unit = engine.ConcurrentRequests
+		}
+		left := r.Left(i)
+		before, err := strconv.Atoi(h.Get(fieldRemaining + "-" + unit))
+		if err == nil && before <= left && !r.Denies(i) {
+			continue
+		}
+		h.Set(fieldLimit+"-"+unit, strconv.Itoa(l.Quota))
+		h.Set(fieldRemaining+"-"+unit, strconv.Itoa(left))
+		if !l.InFlight { // nobody knows when a request ends
+			reset := (r.Reset(i) + time.Millisecond - 1).Truncate(time.Millisecond)
+			h.Set(fieldReset+"-"+unit, reset.String())
+		}
+	}
 }
 
 // remove removes a field that an outer limiter has written.

@@ -199,6 +199,9 @@ func headerStyles(t *testing.T, serve Serve) {
 	legacy := func(left, reset string) fields {
 		return fields{"X-RateLimit-Limit": "3", "X-RateLimit-Remaining": left, "X-RateLimit-Reset": reset}
 	}
+	byUnit := fields{
+		"X-RateLimit-Limit-Requests": "3", "X-RateLimit-Remaining-Requests": "2", "X-RateLimit-Reset-Requests": "10s",
+	}
 	both := allowed(2)
 	maps.Copy(both, legacy("2", "10"))
 	for _, c := range []struct {
@@ -213,6 +216,10 @@ func headerStyles(t *testing.T, serve Serve) {
 		})},
 		{core.HeadersNone, nil, problem(fields{"Retry-After": "10", "Cache-Control": "no-store"})},
 		{core.HeadersBoth, both, nil},
+		{core.HeadersByUnit, byUnit, problem(fields{
+			"Retry-After": "10", "Cache-Control": "no-store", "X-RateLimit-Limit-Requests": "3",
+			"X-RateLimit-Remaining-Requests": "0", "X-RateLimit-Reset-Requests": "10s",
+		})},
 	} {
 		l := limiterFor(t, new(FakeStore), three, core.ByIP(), core.WithHeaders(c.style))
 		send := serve(t, func() string { return text }, l)

@@ -506,6 +506,12 @@ func TestSeveralLimiters(t *testing.T) {
 	if !slices.Equal(md["x-ratelimit-limit"], []string{"1"}) || md["x-ratelimit-reset"] != nil {
 		t.Errorf("one in flight: %v", md)
 	}
+	units := newLimiter(t, core.PerHour(9), core.ByIP(), core.WithHeaders(core.HeadersByUnit))
+	c, _ = newGRPC(t, new(echo), []*core.Limiter{units})
+	md, _ = ask(withPatience(t), c)
+	if !slices.Equal(md["x-ratelimit-remaining-requests"], []string{"8"}) || md["ratelimit"] != nil {
+		t.Errorf("by unit: %v", md)
+	}
 }
 
 // A call whose handler has panicked has failed, if an interceptor in front of the limiter recovers that.

@@ -168,6 +168,9 @@ func (s *Set) findUnits() {
 	}
 }
 
+// ConcurrentRequests is the unit of limits of requests in flight in header fields.
+const ConcurrentRequests = "concurrent-requests"
+
 // header returns the field RateLimit-Policy.
 func header(limits []Limit) string {
 	var b strings.Builder
@@ -180,7 +183,7 @@ func header(limits []Limit) string {
 			b.WriteString(", ")
 		}
 		if l.InFlight {
-			fmt.Fprintf(&b, `"%s";q=%d;qu="concurrent-requests"`, l.Name, l.Quota)
+			fmt.Fprintf(&b, `"%s";q=%d;qu="%s"`, l.Name, l.Quota, ConcurrentRequests)
 			continue
 		}
 		unit := ""
