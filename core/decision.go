@@ -11,6 +11,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/engine"
+	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -236,6 +237,61 @@ func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
 		return err
 	}
 	return d.result.Settle(ctx, func(l *engine.Limit) (int, bool) { return costs.of(l.Unit) })
+}
+
+// Again decides about more work of the same request, such as a further message of a stream: it takes what the decision
+// was asked to take, once more, from the same keys. Overrides that have come or gone meanwhile apply, and so do the
+// present periods of a calendar. It takes no permit of [InFlight], which the request has for its whole length. The new
+// decision is settled or given back by itself, and has an [Event] of its own.
+//
+//	for {
+//		if _, message, err = socket.ReadMessage(); err != nil {
+//			return err
+//		}
+//		if next, err := decision.Again(ctx); err != nil || !next.Allowed {
+//			return errors.Join(err, next.Err())
+//		}
+//		// ...
+//	}
+//
+// A request that no limit was asked about, as by [WithSkip], is allowed again. A handler gets its request's decision by
+// [DecisionFrom].
+func (d Decision) Again(ctx context.Context) (next Decision, err error) {
+	err = d.again(ctx, &next, (*engine.Result).Again)
+	return next, err
+}
+
+// WaitAgain is [Decision.Again] that waits until there is room, as [Limiter.Wait] does: for a stream that is slowed
+// down in place of being refused.
+func (d Decision) WaitAgain(ctx context.Context) (next Decision, err error) {
+	err = d.again(ctx, &next, (*engine.Result).WaitAgain)
+	return next, err
+}
+
+func (d *Decision) again(
+	ctx context.Context, next *Decision, decide func(r *engine.Result, ctx context.Context, next *engine.Result) error,
+) error {
+	switch {
+	case d.limiter == nil:
+		return errNotLimited("Again")
+	case d.result.Set == nil:
+		*next = *d
+		return nil
+	}
+	began := d.limiter.begin()
+	asked := gate.Asked{Cost: d.result.Cost, Mode: d.result.Mode, Borrowed: true}
+	if id := d.result.Identity(); id != nil {
+		asked.Identity = *id
+	}
+	err := decide(&d.result, ctx, &next.result)
+	if next.result.Set == nil || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return d.limiter.failed(ctx, began, &asked, next, err)
+	}
+	if d.limiter.decide(next); err == nil && next.never() {
+		err = next.Err()
+	}
+	d.limiter.report(ctx, began, &asked, next)
+	return err
 }
 
 // Event is what an observer gets. Each request, and each call of [Limiter.Allow], Peek, Record and Wait, causes exactly

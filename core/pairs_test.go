@@ -189,6 +189,13 @@ func (b *base) request(t *testing.T, r *rand.Rand, l *core.Limiter, name string,
 	if err != nil {
 		t.Fatal("Check:", err)
 	}
+	if b.compare(t, before, d, name, is); d.Allowed {
+		b.serve(t, r, d, name, is)
+	}
+}
+
+// compare compares a decision with what the limit base has admitted before.
+func (b *base) compare(t *testing.T, before int, d core.Decision, name string, is func(string) bool) {
 	denies := false
 	for _, state := range d.Limits() {
 		if state.Name == "base" || state.Name == "3-per-minute" {
@@ -202,7 +209,6 @@ func (b *base) request(t *testing.T, r *rand.Rand, l *core.Limiter, name string,
 	case d.Allowed && before >= b.quota:
 		t.Fatalf("%s: admitted with %d of %d used", name, before, b.quota)
 	case d.Allowed:
-		b.serve(t, r, d, is)
 	case d.Banned != (len(d.Limits()) == 0):
 		t.Fatalf("%s: %v by no limit", name, d)
 	case denies && before < b.quota:
@@ -214,13 +220,30 @@ func (b *base) request(t *testing.T, r *rand.Rand, l *core.Limiter, name string,
 }
 
 // serve is what becomes of an admitted request.
-func (b *base) serve(t *testing.T, r *rand.Rand, d core.Decision, is func(string) bool) {
+func (b *base) serve(t *testing.T, r *rand.Rand, d core.Decision, name string, is func(string) bool) {
 	units, status := b.add(1), []int{200, 500}[r.IntN(2)]
-	d.Serve(func() int { return status })
+	d.Serve(func() int {
+		if r.IntN(3) == 0 {
+			before := b.used()
+			next, err := d.Again(t.Context())
+			if err != nil {
+				t.Fatal("Again:", err)
+			}
+			if b.compare(t, before, next, name, is); next.Allowed {
+				b.settle(t, r, next, b.add(1))
+			}
+		}
+		return status
+	})
 	if status == 500 && is("refund") {
 		*units = 0
 		return
 	}
+	b.settle(t, r, d, units)
+}
+
+// settle changes what an admitted request has cost, perhaps.
+func (b *base) settle(t *testing.T, r *rand.Rand, d core.Decision, units *int) {
 	var err error
 	switch n := r.IntN(6); n {
 	case 0:

@@ -60,10 +60,12 @@ func (e *Engine) DecideBoth(ctx context.Context, set *Set, a *Ask, shadow *Trial
 }
 
 func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) (err error) {
-	r.engine, r.Mode = e, a.Mode
+	r.engine, r.Mode, r.Cost = e, a.Mode, a.Cost
 	if e.overrides != nil {
+		before := set
 		var with Ask
 		if set, with = e.override(ctx, set, a, r); with.Identities != nil {
+			r.base = newBase(before, a)
 			a = &with
 		}
 	}

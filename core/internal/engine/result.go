@@ -27,6 +27,7 @@ const (
 type Result struct {
 	Set      *Set       // with overrides
 	Mode     store.Mode // that was asked for
+	Cost     int        // of costs without a name, that was asked for
 	Allowed  bool
 	Cause    Cause
 	Granted  int           // units of costs without a name that the request may use
@@ -40,6 +41,7 @@ type Result struct {
 	ShadowErr error   // why there is none, or nil
 
 	engine      *Engine
+	base        *base         // what was asked before overrides, if they have changed it
 	sent        store.Mode    // the mode of the takes
 	takes, asks int           // takes that were made, and how many of them are asked
 	at          time.Duration // since the process started, when the takes were made, if somebody needs it
@@ -290,6 +292,9 @@ func (r *Result) Keep() {
 	}
 	for i, all := 0, r.all(); i < len(all); i++ {
 		all[i].Key = all[i].Key.Clone()
+	}
+	if r.base != nil {
+		r.base = r.base.clone()
 	}
 	if r.Shadow != nil {
 		shadow := *r.Shadow

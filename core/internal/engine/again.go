@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sashlimit/sash/core/store"
+)
+
+// Again decides once more about what r was asked: the same limits, identities and costs, but no permits. Overrides and
+// periods of the calendar are those of now. It fills next in, which must be zero.
+func (r *Result) Again(ctx context.Context, next *Result) error {
+	set, a, shadow := r.asksAgain()
+	return r.engine.decide(ctx, set, &a, shadow, next)
+}
+
+// WaitAgain is Again for a request that waits until it is admitted, as by [Engine.Wait].
+func (r *Result) WaitAgain(ctx context.Context, next *Result) error {
+	set, a, shadow := r.asksAgain()
+	a.Tries, a.Mode = false, store.ModeCharge
+	err := r.engine.Wait(ctx, set, &a, next)
+	if err == nil && next.Allowed && shadow != nil {
+		shadow.Ask.Mode = a.Mode
+		next.TryOut(ctx, shadow)
+	}
+	return err
+}
+
+func (r *Result) asksAgain() (set *Set, a Ask, shadow *Trial) {
+	if set, a = r.asking(); r.Shadow != nil {
+		shadow = new(Trial)
+		shadow.Set, shadow.Ask = r.Shadow.asking()
+	}
+	return set, a, shadow
+}
+
+// asking returns what was asked, before there were overrides.
+func (r *Result) asking() (*Set, Ask) {
+	a := Ask{Cost: r.Cost, Mode: r.Mode, Tries: true, NoPermits: true}
+	if r.base != nil {
+		a.Identities, a.Costs = r.base.identities, r.base.costs
+		return r.base.set, a
+	}
+	a.Identities, a.Costs = make([]store.Identity, len(r.Set.Keys)), make([]int, len(r.Set.Limits))
+	all := r.all()
+	for limit := range r.Set.Limits {
+		t := &all[r.place(limit)]
+		a.Identities[r.Set.Limits[limit].Key], a.Costs[limit] = t.Key.Identity, t.Cost
+	}
+	return r.Set, a
+}
+
+// base is what a request was asked before overrides have replaced limits.
+type base struct {
+	set        *Set
+	identities []store.Identity
+	costs      []int // of the limits of set
+}
+
+func newBase(set *Set, a *Ask) *base {
+	b := &base{set, slices.Clone(a.Identities), make([]int, len(set.Limits))}
+	for i := range set.Limits {
+		b.costs[i] = a.cost(set, i)
+	}
+	return b
+}
+
+// clone returns a copy that refers to no memory of the request.
+func (b *base) clone() *base {
+	own := &base{b.set, slices.Clone(b.identities), b.costs}
+	for i := range own.identities {
+		own.identities[i] = own.identities[i].Clone()
+	}
+	return own
+}
