@@ -107,11 +107,25 @@ func (f *fields) Del(name string) { f.md.Delete(name) }
 type stream struct {
 	grpc.ServerStream
 
-	ctx  context.Context
-	call *call
+	ctx   context.Context
+	call  *call
+	admit func() error // decides about a message, or nil
+	begun bool         // a message was received
 }
 
 func (s *stream) Context() context.Context { return s.ctx }
+
+// RecvMsg receives a message. The first one was paid when the stream began.
+func (s *stream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if first := !s.begun; first || s.admit == nil {
+		s.begun = true
+		return nil
+	}
+	return s.admit()
+}
 
 func (s *stream) SendHeader(md metadata.MD) error {
 	s.call.writeFields(nil)

@@ -7,8 +7,9 @@
 //		grpc.ChainStreamInterceptor(grpclimit.Stream(limiter)),
 //	)
 //
-// A denied call ends with codes.ResourceExhausted and a RetryInfo. A stream counts once, when it begins. Callbacks take
-// the call's [context.Context]. [core.ByHeader] reads the metadata of the call.
+// A denied call ends with codes.ResourceExhausted and a RetryInfo. A stream counts once, when it begins, unless
+// [StreamMessages] counts its messages. Callbacks take the call's [context.Context]. [core.ByHeader] reads the metadata
+// of the call.
 //
 // Handlers of connect-go are net/http handlers, and so is a grpc.Server behind its ServeHTTP: for these use package
 // nethttp. A limiter there and one here share a quota if they have the same store and the same name (core.WithName).
@@ -59,8 +60,31 @@ var errPanicked = errors.New("sash: the handler has panicked")
 
 // Stream limits streams, as [Unary] does other calls. A stream counts once, and holds its permit of [core.InFlight]
 // until its handler ends.
-func Stream(l *core.Limiter) grpc.StreamServerInterceptor {
-	lim := bind(l)
+func Stream(l *core.Limiter) grpc.StreamServerInterceptor { return streams(bind(l), nil) }
+
+// StreamMessages limits streams, as [Stream] does, and each message that the client sends on them takes what a call
+// takes; the first one is paid when the stream begins. The server's RecvMsg of a message that is denied returns
+// codes.ResourceExhausted and a RetryInfo, which a handler returns. A message counts when it is received, so one that
+// the handler has not asked for is neither counted nor kept in memory beyond the flow control of HTTP/2.
+//
+// [core.WithRefund] is asked once, when the handler has ended, and gives back what the stream has taken at its
+// beginning.
+func StreamMessages(l *core.Limiter) grpc.StreamServerInterceptor {
+	return streams(bind(l), core.Decision.Again)
+}
+
+// StreamMessagesWait is [StreamMessages] in which RecvMsg waits until there is room for a message, as
+// [core.Limiter.Wait] does, so that a client is slowed down in place of being refused. A message that would wait longer
+// than the call lasts is denied at once.
+func StreamMessagesWait(l *core.Limiter) grpc.StreamServerInterceptor {
+	return streams(bind(l), core.Decision.WaitAgain)
+}
+
+// again decides about one more message.
+type again func(core.Decision, context.Context) (core.Decision, error)
+
+// streams limits streams, and unless again is nil, each of their messages but the first.
+func streams(lim *limiter, again again) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 		c := newCall(ss.Context(), info.FullMethod, ss)
 		defer func() { c.writeFields(err) }()
@@ -69,7 +93,11 @@ func Stream(l *core.Limiter) grpc.StreamServerInterceptor {
 			ctx, _ := d.Context(c.ctx)
 			err = errPanicked // unless next returns
 			d.Serve(func() int {
-				err = next(srv, &stream{ss, ctx, c})
+				s := &stream{ServerStream: ss, ctx: ctx, call: c}
+				if again != nil {
+					s.admit = func() error { return lim.admitAgain(c, d, again) }
+				}
+				err = next(srv, s)
 				return httpStatus(err)
 			})
 		}
@@ -134,6 +162,20 @@ func (l *limiter) admit(c *call) (d core.Decision, err error) {
 		return d, l.refuse(c, d.Err(), func() error { return l.deny(c.ctx, d) })
 	}
 	return d, nil
+}
+
+// admitAgain decides about one more message of a stream.
+func (l *limiter) admitAgain(c *call, d core.Decision, again again) error {
+	next, err := again(d, c.ctx)
+	switch {
+	case err == nil && next.Allowed:
+		return nil
+	case next.Policy != "": // it was denied, perhaps since the wait is longer than the call
+		return l.refuse(c, next.Err(), func() error { return l.deny(c.ctx, next) })
+	case c.ctx.Err() != nil:
+		return status.FromContextError(c.ctx.Err()).Err()
+	}
+	return l.refuse(c, err, func() error { return l.fail(c.ctx, err) })
 }
 
 // refuse returns the handler's error if it is one of its own, and otherwise that of the cause.

@@ -140,7 +140,13 @@ func newGRPC(t *testing.T, e *echo, limiters []*core.Limiter, opts ...grpc.DialO
 	for _, l := range limiters {
 		unary, stream = append(unary, grpclimit.Unary(l)), append(stream, grpclimit.Stream(l))
 	}
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(unary...), grpc.ChainStreamInterceptor(stream...))
+	return serve(t, e, opts, grpc.ChainUnaryInterceptor(unary...), grpc.ChainStreamInterceptor(stream...)), a
+}
+
+// serve starts a server of grpc-go and returns a client.
+func serve(t *testing.T, e *echo, dials []grpc.DialOption, opts ...grpc.ServerOption) *grpc.ClientConn {
+	t.Helper()
+	server := grpc.NewServer(opts...)
 	server.RegisterService(&description, e)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,7 +154,7 @@ func newGRPC(t *testing.T, e *echo, limiters []*core.Limiter, opts ...grpc.DialO
 	}
 	go server.Serve(l)
 	t.Cleanup(server.Stop)
-	return dial(t, l.Addr().String(), opts...), a
+	return dial(t, l.Addr().String(), dials...)
 }
 
 // dial returns a client of grpc-go.
