@@ -96,9 +96,9 @@ func (k *reader) match(p place) (m match) {
 	}
 	m.path = anyPath
 	if at := p.get("path"); at.exists() {
-		made, problem, remedy := parsePattern(at.text())
+		made, problem := parsePattern(at.text())
 		if made == nil {
-			at.fault(fmt.Sprintf("%q: %s", cut(at.Value), problem), remedy)
+			at.fault(fmt.Sprintf("%q: %s", cut(at.Value), problem), remedyPath)
 		}
 		m.path, m.route = cmp.Or(made, anyPath), at.text()
 	}

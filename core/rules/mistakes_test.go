@@ -204,17 +204,17 @@ var mistakes = [][]string{
 	{"match: {headers: {X-Plan: §[]}}, key: ip, limits: [1/minute]", "rules[0].match.headers.X-Plan: this is empty"},
 	{
 		"match: {path: §users}, key: ip, limits: [1/minute]",
-		`rules[0].match.path: "users": a path must begin with a slash`,
+		`rules[0].match.path: "users": a path begins with a slash`,
 	},
 	{
 		"match: {path: §GET /users}, key: ip, limits: [1/minute]",
-		`rules[0].match.path: "GET /users": a path must begin with a slash`,
+		`rules[0].match.path: "GET /users": a path begins with a slash`,
 	},
 	{
 		"match: {path: §/a/../b}, key: ip, limits: [1/minute]",
-		`rules[0].match.path: "/a/../b": no request has such a path`,
+		`rules[0].match.path: "/a/../b": a path begins with a slash, and has no empty segments`,
 	},
-	{"match: {path: §/a/*}, key: ip, limits: [1/minute]", `rules[0].match.path: "/a/*": * is not a wildcard`},
+	{"match: {path: §/a/*}, key: ip, limits: [1/minute]", `rules[0].match.path: "/a/*": * is not a segment of a path`},
 	{
 		"rules:\n- {name: a, match: {path: /a/}, key: ip, limits: [1/minute]}\n" +
 			"- {§name: b, match: {path: \"/a/{id}\", methods: [GET]}, key: ip, limits: [1/minute]}\n",
@@ -388,28 +388,17 @@ func TestStoreOfOneLog(t *testing.T) {
 // A path that is written as for another router would match nothing, and its rule limit nothing.
 func TestPathsOfOtherRouters(t *testing.T) {
 	const text = "rules:\n- {name: a, key: ip, limits: [1/day], match: {path: %q}}\n"
-	for remedy, paths := range map[string][]string{
-		"{id}": {
-			"/users/:id", "/users/:id/posts", "/users/:id<int>", "/users/:id?", "/:id-:to", "/from-:id", "/files/x.:id",
-			"/users/<id>", "/users/<int:id>", "/users/(?P<id>[0-9]+)", "/users/(?P<id>[^/]+)", "/users/{id:[0-9]+}",
-			"/users/{id:[a-z]{2}}", "/users/{id?}", "/users/x{id}", "/{id}.json",
-		},
-		"{name}": {
-			"/*/x", "/users/(.*)/x", "/users/[0-9]+", "/users/[id]", "/users/\\d+", "/(a|b)", "/login$", "/users/a^b",
-			"/users/{}",
-		},
-		"{rest...}":           {"/files/*rest", "/{*rest}"},
-		"{name...}":           {"/files/*", "/files/**", "/files/*.json", "/files/+", "/users/(.+)"},
-		"put it at the end":   {"/users/{id...}/x"},
-		"remove what follows": {"/login?next=x", "/login#x"},
-		"another name":        {"/{id}/{id}"},
+	for _, path := range []string{
+		"/users/:id", "/users/:id/posts", "/users/:id<int>", "/users/:id?", "/:id-:to", "/from-:id", "/files/x.:id",
+		"/users/<id>", "/users/<int:id>", "/users/(?P<id>[0-9]+)", "/users/(?P<id>[^/]+)", "/users/{id:[0-9]+}",
+		"/users/{id:[a-z]{2}}", "/users/{id?}", "/users/x{id}", "/{id}.json", "/*/x", "/users/(.*)/x",
+		"/users/[0-9]+", "/users/[id]", "/users/\\d+", "/(a|b)", "/login$", "/users/a^b", "/users/{}", "/files/*rest",
+		"/{*rest}", "/files/*", "/files/**", "/files/*.json", "/files/+", "/users/(.+)", "/users/{id...}/x",
+		"/{$}/x", "/login?next=x", "/login#x", "/{id}/{id}", "/a%zz", "/a%2Fb", "//a", "/a/./b",
 	} {
-		for _, path := range paths {
-			_, err := rules.Parse(fmt.Appendf(nil, text, path), "limits.yaml")
-			if e := (*rules.Error)(nil); !errors.As(err, &e) || e.Field != "rules[0].match.path" ||
-				!strings.Contains(e.Remedy, remedy) {
-				t.Errorf("%s: %v, want the remedy %s", path, err, remedy)
-			}
+		_, err := rules.Parse(fmt.Appendf(nil, text, path), "limits.yaml")
+		if e := (*rules.Error)(nil); !errors.As(err, &e) || e.Field != "rules[0].match.path" || e.Problem == "" {
+			t.Errorf("%s: %v, want a mistake", path, err)
 		}
 	}
 	for _, path := range []string{

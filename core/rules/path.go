@@ -1,9 +1,10 @@
 package rules
 
 import (
+	"fmt"
+	"net/http"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -27,69 +28,57 @@ const (
 // anyPath is the pattern of rules that have none.
 var anyPath = &pattern{end: anything}
 
+// remedyPath is for a path that is not a pattern.
+const remedyPath = "write a path as net/http has them: /users/{id}, /static/, /files/{rest...} or /{$}; " +
+	"encode other characters, such as %3A for ':'"
+
 // parsePattern returns a pattern, or what is wrong with it.
-func parsePattern(text string) (p *pattern, problem, remedy string) {
-	fault := func(problem, remedy string) (*pattern, string, string) { return nil, problem, remedy }
-	rest, ok := strings.CutPrefix(text, "/")
-	if !ok {
-		return fault("a path must begin with a slash",
-			"write only the path; methods and host have fields of their own")
+func parsePattern(text string) (p *pattern, problem string) {
+	if problem = notInMux(text); problem != "" {
+		return nil, problem
 	}
 	p = new(pattern)
-	names := make(map[string]bool)
-	parts := strings.Split(rest, "/")
+	parts := strings.Split(text[1:], "/")
 	for i, part := range parts {
-		last := i == len(parts)-1
-		switch {
-		case part == "" && last:
-			p.end = anything
-		case part == "" || part == "." || part == "..":
-			return fault("no request has such a path, since paths are cleaned first", "remove empty segments and dots")
-		case part == "{$}" && last:
+		literal, err := url.PathUnescape(part)
+		switch last := i == len(parts)-1; {
+		case part == "{$}":
 			p.end = slash
-		case strings.HasPrefix(part, "{") && strings.HasSuffix(part, "}"):
-			name := part[1 : len(part)-1]
-			if trimmed, many := strings.CutSuffix(name, "..."); many {
-				if name = trimmed; !last {
-					return fault("{"+name+"...} matches all that follows", "put it at the end")
-				}
-				p.end = anything
-			} else {
-				p.segments = append(p.segments, "")
-			}
-			switch {
-			case !isIdentifier(name):
-				return fault(part+" is not a wildcard", "write "+wildcardFor(part, last))
-			case names[name]:
-				return fault(part+" is there twice", "give each wildcard another name")
-			}
-			names[name] = true
-		case isForeign(part):
-			return fault(part+" is not a wildcard here", "a wildcard is a whole segment: write "+
-				wildcardFor(part, last)+"; to match such a character itself, encode it, such as %3A for ':'")
-		case strings.ContainsAny(part, "?#"):
-			return fault("a path has no query and no fragment",
-				"remove what follows, or encode the characters: %3F, %23")
+		case last && (part == "" || strings.HasSuffix(part, "...}")):
+			p.end = anything
+		case part[0] == '{':
+			p.segments = append(p.segments, "")
+		case err != nil, strings.Contains(literal, "/"), isForeign(part):
+			return nil, part + " is not a segment of a path, or a wildcard of another router"
 		default:
-			literal, err := url.PathUnescape(part)
-			if err != nil || strings.Contains(literal, "/") {
-				return fault(part+" is not a segment", "write it as it is after decoding, without encoded slashes")
-			}
 			p.segments = append(p.segments, literal)
 		}
 	}
-	literals := p.segments
-	if wild := slices.Index(literals, ""); wild >= 0 {
-		literals = literals[:wild]
+	literals, _, _ := strings.Cut("/"+strings.Join(p.segments, "/")+"/", "//") // a wildcard is empty
+	p.prefix = strings.Trim(literals, "/")
+	return p, ""
+}
+
+// notInMux returns why [http.ServeMux] does not take a path, or "".
+func notInMux(path string) (problem string) {
+	if path != cleanPath(path) {
+		return "a path begins with a slash, and has no empty segments or dots, no method and no host"
 	}
-	p.prefix = strings.Join(literals, "/")
-	return p, "", ""
+	defer func() {
+		if p := recover(); p != nil {
+			_, problem, _ = strings.Cut(fmt.Sprint(p), ": at offset ")
+			_, problem, _ = strings.Cut(problem, ": ")
+		}
+	}()
+	http.NewServeMux().Handle("GET "+path, http.NotFoundHandler())
+	return ""
 }
 
 // foreignSigns are in no path unless they are encoded, or begin what other routers take for an expression.
 var foreignSigns = []string{
-	"{", "}", "*", "<", ">", "[", "]", "\\", "^", "|", "(?", "(.", ".+", // of expressions, nginx and Flask
+	"*", "<", ">", "[", "]", "\\", "^", "|", "(?", "(.", ".+", // of expressions, nginx and Flask
 	"-:", ".:", "_:", "~:", // of parameters within a segment
+	"?", "#", // of what follows a path
 }
 
 // isForeign reports whether other routers take a segment for a wildcard or an expression: :id, *rest, <id>, (?P<id>x).
@@ -97,26 +86,6 @@ func isForeign(part string) bool {
 	has := func(sign string) bool { return strings.Contains(part, sign) }
 	return strings.HasPrefix(part, ":") || part == "+" || len(part) > 1 && strings.HasSuffix(part, "$") ||
 		slices.ContainsFunc(foreignSigns, has)
-}
-
-// foreignName finds the name in a wildcard of another router: :id, *rest, <id>, <int:id>, (?P<id>x), {id:x}.
-var foreignName = regexp.MustCompile(`(?:<\w+:|P<|[:*<{])([A-Za-z_]\w*)`)
-
-// wildcardFor returns what to write instead of another router's wildcard.
-func wildcardFor(part string, last bool) string {
-	name := "name"
-	if found := foreignName.FindStringSubmatch(part); found != nil {
-		name = found[1]
-	}
-	if last && strings.ContainsAny(part, "*+") && !strings.ContainsAny(part, `[\`) {
-		return "{" + name + "...} for all that follows, or {" + name + "} for one segment"
-	}
-	return "{" + name + "}"
-}
-
-func isIdentifier(s string) bool {
-	digit := s != "" && '0' <= s[0] && s[0] <= '9'
-	return s != "" && !digit && strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
 // covers reports whether p matches every path that q matches.
@@ -147,37 +116,12 @@ func cleanPath(p string) string {
 	return clean + "/"
 }
 
-// lower returns s with the letters A to Z in lower case, without an allocation if there are none.
+// lower returns s with the letters A to Z in lower case. Unlike [strings.ToLower], it leaves all others, as routers do.
 func lower(s string) string {
-	for i := range len(s) {
-		if s[i] != lowerByte(s[i]) {
-			b := []byte(s)
-			for ; i < len(b); i++ {
-				b[i] = lowerByte(b[i])
-			}
-			return string(b)
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
 		}
-	}
-	return s
-}
-
-func lowerByte(b byte) byte {
-	if 'A' <= b && b <= 'Z' {
-		b += 'a' - 'A'
-	}
-	return b
-}
-
-// equalFold reports whether two texts are equal but for the case of the letters A to Z. Unlike [strings.EqualFold], it
-// takes no other letters for equal, as routers do not.
-func equalFold(a, b string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
-		if lowerByte(a[i]) != lowerByte(b[i]) {
-			return false
-		}
-	}
-	return true
+		return r
+	}, s)
 }

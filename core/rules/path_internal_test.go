@@ -10,9 +10,9 @@ import (
 
 func patternOf(t *testing.T, text string) *pattern {
 	t.Helper()
-	p, problem, remedy := parsePattern(text)
+	p, problem := parsePattern(text)
 	if p == nil {
-		t.Fatal(problem, remedy)
+		t.Fatal(problem)
 	}
 	return p
 }

@@ -104,7 +104,7 @@ func (p *pattern) matches(r reading, of *adapter.Target) bool {
 				segment = decoded
 			}
 		}
-		if s != segment && !(of.AnyCase && equalFold(s, segment)) {
+		if s != segment && !(of.AnyCase && lower(s) == lower(segment)) {
 			return false
 		}
 	}
