@@ -26,14 +26,15 @@ type unitCost struct {
 // costs reads what a request takes of units other than requests.
 func (k *reader) costs(p place, r *rule) (all []unitCost) {
 	var units []string // of the rule's limits
-	for _, part := range r.parts() {
+	for _, part := range r.parts {
 		for _, l := range part.limits {
-			if l.unit == "" || slices.Contains(units, l.unit) {
+			unit := l.unit()
+			if unit == "" || slices.Contains(units, unit) {
 				continue
 			}
-			if units = append(units, l.unit); !p.get(l.unit).exists() {
-				l.at.fault(fmt.Sprintf("%q counts %s, and the rule does not say what a request costs",
-					cut(l.text), l.unit), fmt.Sprintf("add costs: {%s: {value: NAME}}, or a number", l.unit))
+			if units = append(units, unit); !p.get(unit).exists() {
+				l.at.fault(fmt.Sprintf("%q counts %s, and the rule does not say what a request costs", cut(l.at.Value), unit),
+					fmt.Sprintf("add costs: {%s: {value: NAME}}, or a number", unit))
 			}
 		}
 	}
@@ -46,7 +47,7 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 			one.asName().fault("no limit of the rule counts "+cut(u.unit),
 				"remove it, or add a limit such as 100 "+cut(u.unit)+"/minute")
 		case one.Kind == yaml.MappingNode:
-			u.value = one.get("value").text()
+			u.value = one.get("value").Value
 		default:
 			u.cost, _ = integer(one.Node)
 		}

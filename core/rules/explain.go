@@ -58,19 +58,15 @@ type OverrideExplanation struct {
 // request, it returns that decision and ignores the rules. Adapters have a function of this name for requests of their
 // framework.
 func (s *Set) Explain(r adapter.Request) (e Explanation) {
-	a, in := s.active.Load(), s.limiter.Inside()
-	leaves := make([][]*engine.Rule, len(a.rules))
-	var asked []gate.Applied
+	doc, in := s.active.Load(), s.limiter.Inside()
+	leaves := make([][]gate.Applied, len(doc.rules)) // that each rule has added
 	e.Decision, _, e.Err = in.Preview(r, func(r adapter.Request, c *choice) error {
-		err := a.explain(r, c, &e, leaves)
-		asked = slices.Clone(c.Applied())
-		return err
+		return doc.explain(r, c, &e, leaves)
 	})
-	for i := range e.Rules {
-		for _, one := range asked {
-			if slices.Contains(leaves[i], one.Rule) {
-				s.explainLimits(r, one, a.rules[i].limitsOf(one.Rule), &e.Rules[i])
-			}
+	for i, rule := range doc.rules {
+		for _, leaf := range leaves[i] {
+			of := slices.IndexFunc(rule.parts, func(p *part) bool { return p.prepared == leaf.Rule })
+			s.explainLimits(r, leaf, rule.parts[of].limits, &e.Rules[i])
 		}
 	}
 	if passes, err := in.Exempt(r); err != nil {
@@ -82,44 +78,39 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 }
 
 // explain adds the rules that apply to a request, as [Set.choose] does, and notes why.
-func (a *state) explain(r adapter.Request, c *choice, e *Explanation, leaves [][]*engine.Rule) error {
-	e.Rules = make([]RuleExplanation, len(a.rules))
+func (doc *document) explain(r adapter.Request, c *choice, e *Explanation, leaves [][]gate.Applied) error {
+	e.Rules = make([]RuleExplanation, len(doc.rules))
 	earlier := ""
 	var first error // which ends a decision; rules are explained nevertheless
-	broken := a.find(r, c, func(rule int) error {
-		earlier = cmp.Or(earlier, a.rules[rule].name)
+	broken := doc.find(r, c, func(i int) error {
+		rule := doc.rules[i]
+		earlier = cmp.Or(earlier, rule.name)
 		before, listed := len(c.Applied()), c.Listed
 		c.Listed = false
-		failed := a.rules[rule].ask(r, c)
-		for _, added := range c.Applied()[before:] {
-			leaves[rule] = append(leaves[rule], added.Rule)
-		}
-		e.Rules[rule].Applies, e.Rules[rule].Reason = true, a.rules[rule].reason(c, failed, len(leaves[rule]))
-		if c.Listed = c.Listed || listed; !a.rules[rule].shadow {
+		failed := rule.ask(r, c)
+		leaves[i] = append(leaves[i], c.Applied()[before:]...)
+		e.Rules[i].Applies, e.Rules[i].Reason = true, rule.reason(c, failed, len(leaves[i]))
+		if c.Listed = c.Listed || listed; !rule.shadow {
 			first = cmp.Or(first, failed)
 		}
 		return nil
 	})
-	for i, rule := range a.rules {
+	for i, rule := range doc.rules {
 		one := &e.Rules[i]
 		if one.Name = rule.name; one.Applies {
 			continue
 		}
-		switch reason, failed := rule.mismatch(r, c); {
-		case failed != nil:
-			one.Reason = "a condition could not be checked"
-		case reason != "":
-			one.Reason = reason
-		case broken != nil:
+		if one.Reason = rule.mismatch(r, c); one.Reason != "" {
+			continue
+		}
+		if one.Reason = "an earlier rule applies: " + earlier; broken != nil {
 			one.Reason = "a condition of an earlier rule could not be checked"
-		default:
-			one.Reason = "an earlier rule applies: " + earlier
 		}
 	}
 	return cmp.Or(first, broken)
 }
 
-// reason explains a rule that applies and has added so many limits to the choice, or returns "".
+// reason explains a rule that applies and has added so many leaves to the choice, or returns "".
 func (r *rule) reason(c *choice, failed error, added int) string {
 	switch {
 	case errors.Is(failed, core.ErrForbidden):
@@ -138,120 +129,87 @@ func (r *rule) reason(c *choice, failed error, added int) string {
 	return ""
 }
 
-// explainLimits adds the limits of a rule that applies, and the overrides that are in force in their place.
-func (s *Set) explainLimits(r adapter.Request, rule gate.Applied, limits []limit, e *RuleExplanation) {
-	in := s.limiter.Inside()
-	d, _, err := in.Preview(r, func(_ adapter.Request, c *choice) error {
-		c.Add(rule.Rule, rule.Cost, rule.Units)
+// mismatch returns why a rule does not match a request, or "".
+func (r *rule) mismatch(req adapter.Request, c *choice) string {
+	t, ok := req.(adapter.Targeter)
+	if !ok {
+		return "a condition could not be checked"
+	}
+	m, target := &r.match, t.Target()
+	readings, _ := readingsOf(&target, nil)
+	if !slices.ContainsFunc(readings, func(r reading) bool { return m.path.matches(r, &target) }) {
+		return "match.path: the request's path does not match " + m.route
+	}
+	switch fails, err := m.fails(req, &target, c); {
+	case err != nil:
+		return "a condition could not be checked"
+	case fails != nil:
+		return "match." + fails.field + ": the request has another value, or none"
+	}
+	return ""
+}
+
+// explainLimits adds the limits of a leaf that applies, and the overrides that are in force in their place.
+func (s *Set) explainLimits(r adapter.Request, leaf gate.Applied, limits []limit, e *RuleExplanation) {
+	d, _, err := s.limiter.Inside().Preview(r, func(_ adapter.Request, c *choice) error {
+		c.Add(leaf.Rule, leaf.Cost, leaf.Units)
 		return nil
 	})
-	var now *engine.Result
-	res := d.Inside()
-	if rule.Rule.Shadow {
+	res, now := d.Inside(), (*engine.Result)(nil)
+	if leaf.Rule.Shadow {
 		res = res.Shadow
 	}
 	if err == nil && res != nil && res.Set != nil {
-		now, err = res.Each(r.Context())
+		now, _ = res.Each(r.Context()) // nil if the store does not answer
 	}
-	set := rule.Rule.Set()
+	var known []*engine.Override
 	for n, one := range limits {
-		l := LimitExplanation{Limit: one.text}
-		if err != nil || now == nil {
-			e.Limits = append(e.Limits, l)
-			continue
-		}
-		if o := now.OverrideOf(set.KeyOf(n)); overrides(o, one.unit) && !set.Limits[n].InFlight {
-			l.Overridden = true
-			e.addOverride(o, now, set.KeyOf(n), one.unit)
-		} else if i := indexOf(now, &set.Limits[n]); i >= 0 {
-			l.fill(now, i, rule.Of(one.unit) > 0)
+		l := LimitExplanation{Limit: one.at.Value}
+		if of := &leaf.Rule.Set().Limits[n]; now != nil {
+			o := now.OverrideOf(of)
+			if l.Overridden = overrides(o, of); !l.Overridden {
+				l.fill(now, slices.IndexFunc(now.Set.Limits, func(l engine.Limit) bool {
+					return l.Text == of.Text && l.SameLog(of)
+				}), leaf.Of(of.Unit) > 0)
+			} else if !slices.Contains(known, o) {
+				known = append(known, o)
+				e.Overrides = append(e.Overrides, explainOverride(o, of, now))
+			}
 		}
 		e.Limits = append(e.Limits, l)
 	}
 }
 
-// overrides reports whether an override replaces limits of a unit.
-func overrides(o *engine.Override, unit string) bool {
-	return o != nil && (o.Denied || o.Unlimited ||
-		slices.ContainsFunc(o.Limits, func(g engine.Given) bool { return g.Unit == unit }))
+// overrides reports whether an override replaces a limit.
+func overrides(o *engine.Override, l *engine.Limit) bool {
+	return o != nil && !l.InFlight && (o.Denied || o.Unlimited ||
+		slices.ContainsFunc(o.Limits, func(g engine.Given) bool { return g.Unit == l.Unit }))
 }
 
-// indexOf returns which limit of a result a limit of a rule is, or -1.
-func indexOf(r *engine.Result, l *engine.Limit) int {
-	return slices.IndexFunc(r.Set.Limits, func(other engine.Limit) bool {
-		return other.Text == l.Text && other.SameLog(l)
-	})
+// explainOverride explains an override of the key of a limit.
+func explainOverride(o *engine.Override, of *engine.Limit, now *engine.Result) OverrideExplanation {
+	kind := (&core.Override{Denied: o.Denied, Unlimited: o.Unlimited}).Kind()
+	e := OverrideExplanation{Kind: kind, Until: o.Until, Note: o.Note}
+	for _, g := range o.Limits {
+		l := LimitExplanation{Limit: g.String()}
+		l.fill(now, slices.IndexFunc(now.Set.Limits, func(l engine.Limit) bool {
+			return l.SameKey(of) && l.Unit == g.Unit && l.Text == g.String()
+		}), true)
+		e.Limits = append(e.Limits, l)
+	}
+	return e
 }
 
-// fill sets the numbers of a limit. asks says that the request costs some of its units.
+// fill sets the numbers of a limit, if the result has it. asks says that the request costs some of its units.
 func (l *LimitExplanation) fill(r *engine.Result, limit int, asks bool) {
+	if limit < 0 {
+		return
+	}
 	of := &r.Set.Limits[limit]
 	l.Unit, l.Quota, l.Used, l.Remaining = limittext.UnitName(of.Unit), of.Quota, r.Used(limit), r.Left(limit)
 	if asks {
 		l.RetryAfter = r.Wait(limit)
 	}
-}
-
-// addOverride adds an override of a key, and those of its limits that count a unit.
-func (e *RuleExplanation) addOverride(o *engine.Override, now *engine.Result, k *engine.Key, unit string) {
-	kind := (&core.Override{Denied: o.Denied, Unlimited: o.Unlimited}).Kind()
-	i := slices.IndexFunc(e.Overrides, func(other OverrideExplanation) bool {
-		return other.Kind == kind && other.Until.Equal(o.Until) && other.Note == o.Note
-	})
-	if i < 0 {
-		i = len(e.Overrides)
-		e.Overrides = append(e.Overrides, OverrideExplanation{Kind: kind, Until: o.Until, Note: o.Note})
-	}
-	all := &e.Overrides[i].Limits
-	for _, g := range o.Limits {
-		of := slices.IndexFunc(now.Set.Limits, func(l engine.Limit) bool {
-			return l.IsOf(k) && l.Unit == g.Unit && l.Text == g.String()
-		})
-		known := slices.ContainsFunc(*all, func(l LimitExplanation) bool { return l.Limit == g.String() })
-		if g.Unit != unit || of < 0 || known { // another limit of the rule has told it
-			continue
-		}
-		l := LimitExplanation{Limit: g.String()}
-		l.fill(now, of, true)
-		*all = append(*all, l)
-	}
-}
-
-// limitsOf returns the limits that were prepared together.
-func (r *rule) limitsOf(p *engine.Rule) []limit {
-	for _, part := range r.parts() {
-		if part.prepared == p {
-			return part.limits
-		}
-	}
-	return nil
-}
-
-// mismatch returns the condition of a rule that fails, or "".
-func (r *rule) mismatch(req adapter.Request, c *choice) (string, error) {
-	t, ok := req.(adapter.Targeter)
-	if !ok {
-		return "", errNoTarget
-	}
-	m, target := &r.match, t.Target()
-	path, others, _ := readingsOf(&target, nil)
-	matches := func(r reading) bool { return m.path.matches(r, &target) }
-	if !matches(path) && !slices.ContainsFunc(others, matches) {
-		return "match.path: the request's path does not match " + m.route, nil
-	}
-	for i := range m.conditions {
-		cond := &m.conditions[i]
-		texts, err := cond.texts(req, &target, c, nil)
-		switch {
-		case err != nil:
-			return "", err
-		case len(texts) == 0:
-			return cond.field() + ": the request has none", nil
-		case !intersect(cond.values, texts):
-			return cond.field() + ": the request has another value", nil
-		}
-	}
-	return "", nil
 }
 
 // String has a line for what would be decided, one for each rule, and below a rule that applies its limits and the
@@ -306,12 +264,6 @@ type duration time.Duration
 
 func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-func (d *duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
-	*d = duration(parsed)
-	return err
-}
-
 // explanationJSON is an Explanation in JSON.
 type explanationJSON struct {
 	Decision struct {
@@ -337,21 +289,6 @@ func (e Explanation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out) //nolint:musttag // the names in JSON are those of the fields
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. Of the error there is only its text, and of the decision its fields.
-func (e *Explanation) UnmarshalJSON(text []byte) error {
-	var in explanationJSON
-	if err := json.Unmarshal(text, &in); err != nil { //nolint:musttag // as above
-		return err
-	}
-	d := &in.Decision
-	*e = Explanation{Decision: d.Decision, Rules: in.Rules}
-	e.Decision.RetryAfter, e.Decision.ResetAfter = time.Duration(d.RetryAfter), time.Duration(d.ResetAfter)
-	if in.Err != nil {
-		e.Err = errors.New(*in.Err)
-	}
-	return nil
-}
-
 type plainLimit LimitExplanation
 
 // limitJSON is a LimitExplanation in JSON.
@@ -364,13 +301,4 @@ type limitJSON struct {
 // MarshalJSON writes RetryAfter as a text such as "1m30s".
 func (l LimitExplanation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(limitJSON{plainLimit(l), duration(l.RetryAfter)}) //nolint:musttag // as above
-}
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (l *LimitExplanation) UnmarshalJSON(text []byte) error {
-	var in limitJSON
-	err := json.Unmarshal(text, &in) //nolint:musttag // as above
-	*l = LimitExplanation(in.plainLimit)
-	l.RetryAfter = time.Duration(in.RetryAfter)
-	return err
 }

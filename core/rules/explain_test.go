@@ -141,24 +141,17 @@ func outcome(d core.Decision, err error) string {
 	return text
 }
 
-// writtenAgain returns an Explanation in JSON, which is the same once it was read and written again.
-func writtenAgain(t *testing.T, e rules.Explanation) string {
+// inJSON returns an Explanation in JSON.
+func inJSON(t *testing.T, e rules.Explanation) string {
 	t.Helper()
 	text, err := json.Marshal(e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read rules.Explanation
-	if err := json.Unmarshal(text, &read); err != nil {
-		t.Fatal(err)
-	}
-	if again, err := json.Marshal(read); err != nil || string(again) != string(text) {
-		t.Errorf("%s: read and written again: %v\n%s", text, err, again)
-	}
 	return string(text)
 }
 
-// An Explanation in JSON can be read by people, and by programs in Go again.
+// An Explanation in JSON can be read by people.
 func TestExplanationInJSON(t *testing.T) {
 	l := limit(t, `
 rules:
@@ -174,7 +167,7 @@ rules:
 			},
 			"GET /b": {`"Err":"sash: the key of the limit 1/day, made by ByValue: sash: the request carries no key"`},
 		} {
-			text := writtenAgain(t, l.Explain(with(target, "")))
+			text := inJSON(t, l.Explain(with(target, "")))
 			for _, part := range want {
 				if !strings.Contains(text, part) {
 					t.Errorf("%s: %s is not in %s", target, part, text)

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -29,10 +30,12 @@ type key struct {
 // key makes the key of a value. It returns nil if there is none, or after a mistake.
 func (k *reader) key(p place) *key {
 	switch {
-	case !p.exists() || p.isWrong():
+	case p.isEmpty():
 		return nil
-	case p.Kind == yaml.ScalarNode:
-		return k.word(p)
+	case p.Kind == yaml.ScalarNode && slices.Contains([]string{"ip", "global", "route"}, p.Value):
+		return k.make(p.Value, p, place{})
+	case p.Kind == yaml.ScalarNode: // of a descriptor
+		return k.make("value", p, place{})
 	}
 	var kinds []place
 	for _, kind := range []string{"forwarded", "header", "claim", "value", "join", "first"} {
@@ -49,41 +52,66 @@ func (k *reader) key(p place) *key {
 			"keep one, or write first: or join: with a list of both")
 		return nil
 	}
-	at := kinds[0]
-	if verify := p.get("verify"); verify.exists() && at.name.Value != "header" {
+	kind, verify := kinds[0], p.get("verify")
+	if verify.exists() && kind.name.Value != "header" {
 		verify.asName().fault("only the value of a header can be verified", "remove it")
 	}
-	switch at.name.Value {
-	case "forwarded":
-		return k.forwarded(at)
-	case "header":
-		return k.header(at, p.get("verify"))
-	case "claim":
-		return k.claim(at)
-	case "value":
-		return k.value(at)
-	}
-	return k.several(at)
+	return k.make(kind.name.Value, kind, verify)
 }
 
-// word makes the key of a word: ip, global, route, or in a descriptor the name of a value.
-func (k *reader) word(p place) *key {
-	switch p.Value {
-	case "":
-		p.fault("the key is empty", "write a key, such as ip")
+// make makes a key of a kind: of a name, or of a list. verify is the verifier of a header.
+func (k *reader) make(kind string, of, verify place) *key {
+	var made core.Key
+	name, label := of.Value, labelOf(kind, of.Value)
+	switch {
+	case of.isEmpty():
 		return nil
-	case "ip":
-		return k.make(&key{Key: core.ByIP(), text: p.Value, label: p.Value})
-	case "global":
-		return k.make(&key{Key: core.Global(), text: p.Value, label: p.Value})
-	case "route":
-		return k.make(&key{Key: byRoute(k.route), text: "route " + k.route, label: p.Value})
+	case of.Kind == yaml.ScalarNode && name == "":
+		of.fault("the name is empty", "write a name, or a key such as ip")
+		return nil
+	case kind == "join" || kind == "first":
+		return k.several(kind, of)
 	}
-	return k.value(p)
+	switch kind {
+	case "ip":
+		made, label = core.ByIP(), kind
+	case "global":
+		made, label = core.Global(), kind
+	case "route":
+		made, name, label = byRoute(cmp.Or(k.route, "/")), k.route, kind
+	case "value":
+		made = core.ByValue(name)
+	case "claim":
+		if k.claims == nil {
+			of.fault("the program reads no claims",
+				"pass rules.WithClaims a function, such as one that returns a key of package jwtkey")
+			return nil
+		}
+		made = k.claims(name)
+	case "header":
+		f := k.verifier(of, verify)
+		if f == nil {
+			return nil
+		}
+		made = core.ByHeader(name, f)
+		name, label = lower(name)+" "+verify.Value, labelOf(kind, lower(name))
+	case "forwarded":
+		var networks []string
+		for _, one := range of.items() {
+			if networks = append(networks, one.Value); one.isBad(core.ByForwardedIP(one.Value)) {
+				return nil
+			}
+		}
+		made, name, label = core.ByForwardedIP(networks...), strings.Join(networks, " "), kind
+	}
+	if of.isBad(made) {
+		return nil
+	}
+	return k.once(&key{Key: made, text: kind + " " + name, label: label})
 }
 
-// make returns the equal key that was made before, or this one.
-func (k *reader) make(one *key) *key {
+// once returns the equal key that was made before, or this one.
+func (k *reader) once(one *key) *key {
 	if known := k.known[one.text]; known != nil {
 		return known
 	}
@@ -91,107 +119,53 @@ func (k *reader) make(one *key) *key {
 	return one
 }
 
-// value makes the key of a value of earlier middleware that has this name.
-func (k *reader) value(name place) *key {
-	if name.Value == "" {
-		name.fault("the name is empty", "write the name under which earlier middleware stores the value")
-		return nil
-	}
-	return k.make(&key{
-		Key: core.ByValue(name.Value), text: "value " + name.Value, label: label("value", name.Value),
-	})
-}
-
-func (k *reader) claim(name place) *key {
+// verifier returns what verifies a header, or nil after a mistake.
+func (k *reader) verifier(header, verify place) func(context.Context, string) (string, error) {
+	f := k.verifiers[verify.Value]
 	switch {
-	case name.Value == "":
-		name.fault("the name is empty", "write the name of a claim, such as sub")
-		return nil
-	case k.claims == nil:
-		name.fault("the program reads no claims",
-			"pass rules.WithClaims a function, such as one that returns a key of package jwtkey")
-		return nil
-	}
-	made := k.claims(name.Value)
-	if name.isBad(made) {
-		return nil
-	}
-	return k.make(&key{Key: made, text: "claim " + name.Value, label: label("claim", name.Value)})
-}
-
-func (k *reader) forwarded(p place) *key {
-	var networks []string
-	for _, one := range p.items() {
-		if networks = append(networks, one.Value); one.isBad(core.ByForwardedIP(one.Value)) {
-			return nil
-		}
-	}
-	if networks == nil {
-		return nil
-	}
-	return k.make(&key{
-		Key: core.ByForwardedIP(networks...), text: "forwarded " + strings.Join(networks, " "), label: "forwarded",
-	})
-}
-
-func (k *reader) header(p, verifier place) *key {
-	if !verifier.exists() {
-		p.asName().fault("the header is not verified",
+	case !verify.exists():
+		header.asName().fault("the header is not verified",
 			"add verify: with a registered verifier, or verify: unverified to take the value as it is")
-		return nil
-	}
-	verify := k.verifiers[verifier.Value]
-	if verifier.Value == "unverified" {
-		verify = core.Unverified
-	}
-	if verify == nil {
+	case verify.Value == "unverified":
+		return core.Unverified
+	case f == nil:
 		registered := strings.Join(slices.Sorted(maps.Keys(k.verifiers)), ", ")
-		verifier.fault(fmt.Sprintf("the verifier %q is not registered", cut(verifier.Value)),
+		verify.fault(fmt.Sprintf("the verifier %q is not registered", cut(verify.Value)),
 			"register it with rules.WithVerifier; registered are "+cmp.Or(registered, "none"))
-		return nil
 	}
-	made := core.ByHeader(p.text(), verify)
-	if p.isBad(made) {
-		return nil
-	}
-	name := strings.ToLower(p.text())
-	return k.make(&key{Key: made, text: "header " + name + " " + verifier.Value, label: label("header", name)})
+	return f
 }
 
 // several makes the key of a list of keys, join or first.
-func (k *reader) several(p place) *key {
+func (k *reader) several(kind string, list place) *key {
 	var parts []*key
-	for _, item := range p.items() {
+	for _, item := range list.items() {
 		part := k.key(item)
-		if part == nil {
-			return nil
-		}
-		if slices.Contains(parts, part) {
+		if slices.Contains(parts, part) && part != nil {
 			item.fault("this key is listed twice", "remove one")
-			return nil
 		}
 		parts = append(parts, part)
 	}
-	if parts == nil {
+	if len(parts) == 0 || slices.Contains(parts, nil) {
 		return nil
 	}
-	return k.combined(p.name.Value, parts)
+	return k.combined(kind, parts)
 }
 
 // combined is the key of several, join or first. Descriptors below others have a joined one.
 func (k *reader) combined(kind string, parts []*key) *key {
-	one := &key{tuple: kind == "join"}
-	keys, texts := make([]core.Key, len(parts)), make([]string, len(parts))
-	for i, part := range parts {
-		keys[i], texts[i] = part.Key, part.text
+	one := &key{tuple: kind == "join", text: kind}
+	var keys []core.Key
+	for _, part := range parts {
+		keys = append(keys, part.Key)
+		one.text += " (" + part.text + ")"
 		one.tuple = one.tuple || part.tuple
 	}
 	if one.Key = core.First(keys...); kind == "join" {
 		one.Key = core.Join(keys...)
 	}
-	one.text = kind + " (" + strings.Join(texts, ") (") + ")"
 	one.label = kind + "-" + hash(one.text)
-	return k.make(one)
+	return k.once(one)
 }
 
 // isBad reports what is wrong with a key that was made of a value.
@@ -213,17 +187,13 @@ func reason(err error) (problem, remedy string) {
 	if !errors.As(err, &config) {
 		return err.Error(), "see the documentation of package core"
 	}
-	if config.Value == "" {
-		return config.Problem, config.Remedy
-	}
-	return config.Value + ": " + config.Problem, config.Remedy
+	return strings.TrimPrefix(config.Value+": ", ": ") + config.Problem, config.Remedy
 }
 
-// label is a kind and a name for the names of logs. Names that could be taken for others, and long ones, are hashed.
-func label(kind, name string) string {
+// labelOf is a kind and a name for the names of logs. Names that could be taken for others, and long ones, are hashed.
+func labelOf(kind, name string) string {
 	const longest = 24
-	clean := strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
-	if clean && name != "" && len(name) <= longest {
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == "" && len(name) <= longest {
 		return kind + "." + name
 	}
 	return kind + "-" + hash(name)
@@ -251,27 +221,23 @@ func textOfKey(c *choice, k *key) (text string, ok bool, err error) {
 
 // byRoute is the key of a request's method and the path of its rule.
 func byRoute(path string) core.Key {
-	path = cmp.Or(path, "/")
-	routes := make(map[string]string, len(methods))
-	for _, m := range methods {
-		routes[m] = m + " " + path
-	}
-	routes["HEAD"] = routes["GET"]
-	other := "other " + path // clients can make up methods
 	return core.KeyOf("route", func(r adapter.Request) (scope, text string, err error) {
 		t, ok := r.(adapter.Targeter)
 		if !ok {
 			return "", "", errNoTarget
 		}
-		if route, known := routes[t.Target().Method]; known {
-			return "", route, nil
+		switch method := t.Target().Method; {
+		case method == "HEAD":
+			return "", "GET " + path, nil
+		case slices.Contains(methods, method):
+			return "", method + " " + path, nil
 		}
-		return "", other, nil
+		return "", "other " + path, nil // clients can make up methods
 	})
 }
 
 // methods are those that get a quota of their own under the key route.
-var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}
+var methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}
 
 var errNoTarget = &gate.RulesError{Err: &core.ConfigError{
 	Option: "rules", Value: "request",

@@ -24,14 +24,12 @@ type match struct {
 
 // condition is that the method, the host, a header, a claim or a value is one of some texts.
 type condition struct {
+	field  string   // of match, such as "headers.X-Plan"
 	kind   string   // methods, host, headers, claims or values
 	name   string   // of a header, a claim or a value
 	values []string // sorted
 	key    *key     // of a claim or a value
 }
-
-// field is the condition's field of match.
-func (c *condition) field() string { return strings.TrimSuffix("match."+c.kind+"."+c.name, ".") }
 
 // texts appends what a request has of a condition's kind and name, of which one must be among the values.
 func (c *condition) texts(r adapter.Request, t *adapter.Target, ch *choice, all []string) ([]string, error) {
@@ -53,58 +51,56 @@ func (c *condition) texts(r adapter.Request, t *adapter.Target, ch *choice, all 
 	return all, err
 }
 
-// holds reports whether all conditions but that on the path hold.
-func (m *match) holds(r adapter.Request, t *adapter.Target, ch *choice) (bool, error) {
+// fails returns a condition, apart from that on the path, that does not hold, or nil.
+func (m *match) fails(r adapter.Request, t *adapter.Target, ch *choice) (*condition, error) {
 	for i := range m.conditions {
 		c := &m.conditions[i]
 		var few [4]string
 		texts, err := c.texts(r, t, ch, few[:0])
 		if err != nil || !intersect(c.values, texts) {
-			return false, err
+			return c, err
 		}
 	}
-	return true, nil
+	return nil, nil //nolint:nilnil // all hold
 }
 
 // match reads the conditions of a rule.
 func (k *reader) match(p place) (m match) {
-	var methods []string
-	for _, one := range p.get("methods").items() {
+	c := condition{field: "methods", kind: "methods"}
+	for _, one := range p.get(c.kind).items() {
 		switch name := strings.ToUpper(one.Value); {
-		case one.Value == "*":
-			one.fault(`"*" is not a method`, "leave the field out: then all methods match")
-		case !clientip.IsToken(one.Value):
-			one.fault(fmt.Sprintf("%q is not a method", cut(one.Value)), "write methods such as GET")
+		case one.Value == "*" || !clientip.IsToken(one.Value):
+			one.fault(fmt.Sprintf("%q is not a method", cut(one.Value)),
+				"write methods such as GET, or leave the field out to match all")
 		case name != one.Value:
 			one.fault(fmt.Sprintf("no request has the method %q", cut(one.Value)),
 				fmt.Sprintf("write %s: methods are compared exactly", name))
-		default:
-			if methods = append(methods, name); name == "GET" {
-				methods = append(methods, "HEAD")
-			}
+		case name == "GET":
+			c.values = append(c.values, "HEAD")
 		}
+		c.values = append(c.values, one.Value)
 	}
-	m.add(condition{kind: "methods", values: methods})
-	if at := p.get("host"); at.exists() {
-		name := lower(at.text())
+	m.add(c)
+	if at := p.get("host"); !at.isEmpty() {
+		name := lower(at.Value)
 		host := hostOf(name)
-		m.add(condition{kind: "host", values: []string{host}})
+		m.add(condition{field: "host", kind: "host", values: []string{host}})
 		if host == "" || strings.ContainsAny(name, "/*: ") && net.ParseIP(strings.Trim(name, "[]")) == nil {
 			at.fault(fmt.Sprintf("%q is not a host", cut(at.Value)),
 				"write a name without port, path and wildcards, such as api.example.com")
 		}
 	}
 	m.path = anyPath
-	if at := p.get("path"); at.exists() {
-		made, problem := parsePattern(at.text())
+	if at := p.get("path"); !at.isEmpty() {
+		made, problem := parsePattern(at.Value)
 		if made == nil {
 			at.fault(fmt.Sprintf("%q: %s", cut(at.Value), problem), remedyPath)
 		}
-		m.path, m.route = cmp.Or(made, anyPath), at.text()
+		m.path, m.route = cmp.Or(made, anyPath), at.Value
 	}
 	for _, kind := range []string{"headers", "claims", "values"} {
 		for _, f := range p.get(kind).fields() {
-			k.condition(&m, kind, f)
+			m.add(k.condition(kind, f, &m))
 		}
 	}
 	m.faulty = p.faults.hasFault(p.field)
@@ -112,8 +108,9 @@ func (k *reader) match(p place) (m match) {
 }
 
 // condition reads a condition on a header, a claim or a value.
-func (k *reader) condition(m *match, kind string, p place) {
-	c, name := condition{kind: kind, name: p.name.Value}, p.asName()
+func (k *reader) condition(kind string, p place, m *match) condition {
+	name := p.asName()
+	c := condition{field: kind + "." + name.Value, kind: kind, name: name.Value}
 	switch kind {
 	case "headers":
 		c.name = http.CanonicalHeaderKey(c.name)
@@ -125,9 +122,9 @@ func (k *reader) condition(m *match, kind string, p place) {
 			name.fault("this header is listed twice", "write one list with its values: case makes no difference")
 		}
 	case "claims":
-		c.key = k.claim(name)
+		c.key = k.make("claim", name, place{})
 	case "values":
-		c.key = k.value(name)
+		c.key = k.make("value", name, place{})
 	}
 	values := p.items()
 	if p.Kind == yaml.ScalarNode {
@@ -139,7 +136,7 @@ func (k *reader) condition(m *match, kind string, p place) {
 		}
 		c.values = append(c.values, one.Value)
 	}
-	m.add(c)
+	return c
 }
 
 // add adds a condition, unless it has no values.
@@ -173,16 +170,10 @@ func (m *match) condition(kind, name string) *condition {
 
 // covers reports whether every request that o matches is matched by m.
 func (m *match) covers(o *match) bool {
-	if !m.path.covers(o.path) {
-		return false
-	}
-	for i := range m.conditions {
-		c := &m.conditions[i]
-		if other := o.condition(c.kind, c.name); other == nil || !contains(c.values, other.values) {
-			return false
-		}
-	}
-	return true
+	return m.path.covers(o.path) && !slices.ContainsFunc(m.conditions, func(c condition) bool {
+		other := o.condition(c.kind, c.name)
+		return other == nil || !contains(c.values, other.values)
+	})
 }
 
 // contains reports whether all of few are in many.

@@ -71,7 +71,7 @@ func TestMatchesAmongEachOther(t *testing.T) {
 			matches := make([]bool, len(rules))
 			set.limiter.Inside().Preview(q, func(q adapter.Request, c *choice) error { // of no interest
 				for i, rule := range rules {
-					reason, _ := rule.mismatch(q, c)
+					reason := rule.mismatch(q, c)
 					matches[i] = reason == ""
 				}
 				return nil

@@ -59,12 +59,12 @@ var mistakes = [][]string{
 	{"key: ip, limits: [100/minute burst 5], count_denied: §true", "rules[0].count_denied: remove it"},
 	{
 		"rules:\n- &a {name: a, key: ip, limits: [1/minute], match: {path: /a}}\n- {§<<: *a, name: b}\n",
-		`rules[1]: "<<" is not a field's name; write the fields out`,
+		`rules[1]: "<<" is not a field's name; write a word`,
 	},
 	{
 		"rules:\n- name: a-rule-with-a-long-name\n  descriptors:\n  - {key: user, limits: [1000000/month]}\n" +
 			"  - {key: another-long-name, limits: [1/day, §1000000/month in America/Argentina/ComodRivadavia]}\n",
-		`rules[0].descriptors[1].limits[1]: the default name of the limit "1000000/month in America/`,
+		`rules[0].descriptors[1].limits[1]: the default name of the limit is too long; give it one`,
 	},
 	{
 		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {host: §.}}\n" +
@@ -80,14 +80,14 @@ var mistakes = [][]string{
 	{"key: ip, limits: [1/minute], match: {values: {plan: [a, §'']}}", "rules[0].match.values.plan[1]: write a value"},
 	{"rules:\n- name: a\n  key: &a {first: [§ip, *a]}\n  limits: [1/minute]\n", "the file is too large or too deep"},
 	{"key: ip, limits: [1/minute], §kost: 2", `rules[0].kost: this field is unknown; did you mean "cost"?`},
-	{"key: ip, limits: [1/minute], §requests_per_unit: 2", "rules[0].requests_per_unit: fields are name, match, key"},
+	{"key: ip, limits: [1/minute], §requests_per_unit: 2", "rules[0].requests_per_unit: fields are algorithm, allow, cost, costs, count_denied"},
 	{minimal + "§appyl: all\n", `appyl: this field is unknown; did you mean "apply"?`},
 	{"domain: a\n§domain: b\n" + minimal, "domain: this field is duplicated; merge it with the one on line 1"},
 	{"key: ip, limits: [1/minute], §key: global", "rules[0].key: merge it with the one on line 2"},
 	{"key: ip, limits: [1/minute], §0.25: 1", `rules[0]: "0.25" is not a field's name`},
 	{
 		"rules:\n- name: a\n  key:§\n  limits: [1/minute]\n",
-		"rules[0].key: this is empty, but must be a string or a mapping of fields",
+		"rules[0].key: this is empty, but must be a string or a mapping",
 	},
 	{"rules:\n- {§key: ip, limits: [1/minute]}\n", `rules[0]: the field "name" is missing`},
 	{"rules:\n- {name: §Log in, key: ip, limits: [1/minute]}\n", "rules[0].name: use 1 to 48 lower-case letters"},
@@ -121,7 +121,7 @@ var mistakes = [][]string{
 	{"key: {join: [ip, §ip]}, limits: [1/minute]", "rules[0].key.join[1]: this key is listed twice"},
 	{"key: ip, limits: [§1/fortnight]", `rules[0].limits[0]: "1/fortnight" is not a limit`},
 	{"key: ip, limits: [§0/minute]", "rules[0].limits[0]: to refuse every request, use deny"},
-	{"key: ip, limits: [§100]", `rules[0].limits[0]: this is "100", but must be a string or a mapping of fields`},
+	{"key: ip, limits: [§100]", `rules[0].limits[0]: this is "100", but must be a string or a mapping`},
 	{"key: ip, limits: §1/minute", `rules[0].limits: this is "1/minute", but must be a list`},
 	{
 		"rules:\n- name: a\n  key: ip\n  limits:\n    §unit: minute\n",
@@ -171,11 +171,11 @@ var mistakes = [][]string{
 	{"key: ip, limits: [1/minute], §unlimited: true", "rules[0].unlimited: this cannot be combined with limits"},
 	{"§name: a, key: ip", "rules[0]: this rule has no limits"},
 	{
-		"descriptors: [{key: user, unlimited: true, §limits: [1/minute]}]",
-		"rules[0].descriptors[0].limits: this cannot be combined with unlimited",
+		"descriptors: [{key: user, §unlimited: true, limits: [1/minute]}]",
+		"rules[0].descriptors[0].unlimited: this cannot be combined with limits",
 	},
 	{"descriptors: [{§value: x, limits: [1/minute]}]", `rules[0].descriptors[0]: the field "key" is missing`},
-	{`descriptors: [{key: §"", limits: [1/minute]}]`, "rules[0].descriptors[0].key: the key is empty"},
+	{`descriptors: [{key: §"", limits: [1/minute]}]`, "rules[0].descriptors[0].key: the name is empty"},
 	{
 		"descriptors: [{key: user, value: x, limits: [1/minute]}, {§key: user, value: x, limits: [2/minute]}]",
 		"rules[0].descriptors[1].key: this key and value are used twice; merge this with the descriptor on line 2",

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -13,93 +11,67 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxFile is the size of a file in bytes.
-const maxFile = 16 << 20
-
 // parse reads the only document of a file. It returns nil after a mistake.
 func parse(content []byte, f *faults) *yaml.Node {
-	at := &yaml.Node{Line: 1, Column: 1}
+	at := new(yaml.Node)
 	fault := func(problem, remedy string) *yaml.Node { //nolint:unparam // parse returns it
 		f.add(at, "", problem, remedy)
 		return nil
 	}
-	if len(content) > maxFile {
-		return fault(fmt.Sprintf("the file has more than %d MiB", maxFile>>20), "write fewer rules")
-	}
-	content = bytes.TrimPrefix(content, []byte("\ufeff"))
-	if !utf8.Valid(content) {
-		at = invalidUTF8(content)
+	wrong := []byte{0xff}
+	if valid, _, found := bytes.Cut(bytes.ToValidUTF8(content, wrong), wrong); found {
+		at.Line = 1 + bytes.Count(valid, []byte("\n"))
+		at.Column = 1 + utf8.RuneCount(valid[1+bytes.LastIndexByte(valid, '\n'):])
 		return fault("this is not UTF-8", "save the file as UTF-8")
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	var docs [2]yaml.Node
-	for i := range docs {
-		if err := decoder.Decode(&docs[i]); err != nil && !errors.Is(err, io.EOF) {
-			problem := err.Error()
-			if load := (*yaml.LoadError)(nil); errors.As(err, &load) {
-				problem = cmp.Or(load.Message, problem)
-				at = &yaml.Node{Line: load.Mark.Line, Column: load.Mark.Column}
-			}
-			return fault(strings.TrimPrefix(problem, "yaml: "), "correct the YAML or JSON here")
+	var docs []yaml.Node
+	if err := yaml.Load(content, &docs, yaml.WithAllDocuments()); err != nil {
+		problem := err.Error()
+		if load := (*yaml.LoadError)(nil); errors.As(err, &load) {
+			problem = cmp.Or(load.Message, problem)
+			at.Line, at.Column = load.Mark.Line, load.Mark.Column
 		}
+		return fault(strings.TrimPrefix(problem, "yaml: "), "correct the YAML or JSON here")
 	}
-	switch doc, second := docs[0].Content, docs[1].Content; {
-	case len(doc) == 0 || doc[0].ShortTag() == "!!null":
+	switch {
+	case len(docs) == 0 || docs[0].Content[0].ShortTag() == "!!null":
 		return fault("the file is empty", "write a list: rules:")
-	case len(second) > 0:
-		at = second[0]
+	case len(docs) > 1:
+		at = docs[1].Content[0]
 		return fault("this is a second document", "write one document, without a line of ---")
 	default:
-		return doc[0]
+		return docs[0].Content[0]
 	}
 }
 
-// invalidUTF8 returns a node at the first byte that is not UTF-8.
-func invalidUTF8(content []byte) *yaml.Node {
-	for at := (&yaml.Node{Line: 1, Column: 1}); ; {
-		r, size := utf8.DecodeRune(content)
-		if r == utf8.RuneError && size == 1 {
-			return at
-		}
-		if at.Column++; r == '\n' {
-			at.Line, at.Column = at.Line+1, 1
-		}
-		content = content[size:]
-	}
-}
-
-// place is a value of the file, or a field that is missing.
+// place is a value of the file. That of a field that is missing, or of which a mistake was reported, is empty.
 type place struct {
-	*yaml.Node // the value, without aliases; nil if the field is missing
+	*yaml.Node // without aliases
 
-	field  string      // such as "rules[2].match.path"
-	name   *yaml.Node  // of the field, or nil if it is an item of a list
-	ref    **yaml.Node // where the value is, before aliases are followed
+	field  string     // such as "rules[2].match.path"
+	name   *yaml.Node // of the field, or nil if it is an item of a list, or missing
 	faults *faults
 }
 
-// child returns the value that is somewhere in p.
-func (p place) child(field string, name *yaml.Node, ref **yaml.Node) place {
-	value := *ref
+// child returns a value in p.
+func (p place) child(field string, name, value *yaml.Node) place {
 	if value.Kind == yaml.AliasNode {
 		value = value.Alias
 	}
-	return place{value, field, name, ref, p.faults}
+	return place{value, field, name, p.faults}
 }
 
-// maxDepth is of lists and mappings within each other.
-const maxDepth = 64
+// exists reports whether a field is there, with a value or with a mistake.
+func (p place) exists() bool { return p.name != nil }
 
-func (p place) exists() bool { return p.Node != nil }
+// isEmpty reports whether there is no value, or a mistake in its place.
+func (p place) isEmpty() bool { return p.Kind == 0 }
 
 // fields returns the fields of a mapping, or none.
 func (p place) fields() (all []place) {
-	if !p.exists() || p.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(p.Content); i += 2 {
+	for i := 0; i+1 < len(p.Content) && p.Kind == yaml.MappingNode; i += 2 {
 		name := p.Content[i]
-		all = append(all, p.child(join(p.field, name.Value), name, &p.Content[i+1]))
+		all = append(all, p.child(join(p.field, name.Value), name, p.Content[i+1]))
 	}
 	return all
 }
@@ -111,40 +83,21 @@ func (p place) get(name string) place {
 			return f
 		}
 	}
-	return place{field: join(p.field, name), faults: p.faults}
+	return place{new(yaml.Node), join(p.field, name), nil, p.faults}
 }
 
-// items returns the values of a list that were not removed, or none.
+// items returns the values of a list in which no mistake was found, or none.
 func (p place) items() (all []place) {
-	if !p.exists() || p.Kind != yaml.SequenceNode {
-		return nil
-	}
-	for i := range p.Content {
-		if one := p.child(p.field+"["+strconv.Itoa(i)+"]", nil, &p.Content[i]); one.Kind != 0 {
+	for i := 0; i < len(p.Content) && p.Kind == yaml.SequenceNode; i++ {
+		if one := p.child(p.field+"["+strconv.Itoa(i)+"]", nil, p.Content[i]); !one.isEmpty() {
 			all = append(all, one)
 		}
 	}
 	return all
 }
 
-// text returns the text of a field, or "".
-func (p place) text() string {
-	if p.exists() && p.Kind == yaml.ScalarNode {
-		return p.Value
-	}
-	return ""
-}
-
 // isTrue reports whether a field is true.
-func (p place) isTrue() bool {
-	return p.exists() && p.ShortTag() == "!!bool" && strings.EqualFold(p.Value, "true")
-}
-
-// isWrong reports whether the value was removed because its mistake has been reported.
-func (p place) isWrong() bool { return p.exists() && p.Kind == 0 }
-
-// remove puts an empty node in the place of a value that is wrong, so that it has no meaning.
-func (p place) remove() { *p.ref = &yaml.Node{Line: p.Line, Column: p.Column} }
+func (p place) isTrue() bool { return strings.EqualFold(p.Value, "true") }
 
 // fault reports a mistake at the value.
 func (p place) fault(problem, remedy string) { p.faults.add(p.Node, p.field, problem, remedy) }
@@ -170,9 +123,6 @@ func integer(n *yaml.Node) (int, bool) {
 
 // nearest returns the word whose letters differ least from those of s, if few do.
 func nearest(s string, words []string) (near string) {
-	if len(s) > 40 {
-		return ""
-	}
 	best := 1 + max(1, len(s)/5)
 	for _, w := range words {
 		if d := distance(strings.ToLower(s), w); d < best {
@@ -183,16 +133,14 @@ func nearest(s string, words []string) (near string) {
 }
 
 // distance is how many letters of one of the words the other does not have. Their order does not count.
-func distance(a, b string) int {
-	missing := 0
+func distance(a, b string) (missing int) {
 	for _, r := range a {
-		if i := strings.IndexRune(b, r); i >= 0 {
-			b = b[:i] + b[i+utf8.RuneLen(r):]
-		} else {
+		before, after, found := strings.Cut(b, string(r))
+		if b = before + after; !found {
 			missing++
 		}
 	}
-	return max(missing, utf8.RuneCountInString(b))
+	return max(missing, len(b))
 }
 
 // cut shortens a text that is quoted in an error.

@@ -235,15 +235,15 @@ rules:
   100/minute: overridden
   override=limits until 2000-01-01T00:01:00Z: a\nb
     1/minute: 1 used, 0 left, free in 59s
-    8/day: 1 used, 7 left
     1000 tokens/minute: 7 used, 993 left
+    8/day: 1 used, 7 left
 tried applies
   1/minute: 1 used, 0 left, free in 59s
 `
 		if _, got, _ := strings.Cut(fmt.Sprint(e), "\n"); got != want || e.Decision.Allowed {
 			t.Errorf("explained\n%v\nwant\n%s", e, want)
 		}
-		if text := writtenAgain(t, e); strings.Contains(text, "Overridden\":{") {
+		if text := inJSON(t, e); strings.Contains(text, "Overridden\":{") {
 			t.Error(text)
 		}
 		for kind, o := range map[string]core.Override{"denied": {Denied: true}, "unlimited": {Unlimited: true}} {

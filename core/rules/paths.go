@@ -8,26 +8,21 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// readingsOf returns the cleaned path of a request and appends other readings of it to few. A framework may read a path
+// readingsOf appends the readings of a request's path to few. The first is the cleaned path. A framework may read a path
 // as it was sent, cleaned or not, with its segments decoded one by one; decoded as a whole, but not cleaned; as earlier
 // middleware has left it; and what later middleware may leave of each. ends says that the others are only what later
 // middleware may leave of the cleaned path.
-func readingsOf(t *adapter.Target, few []reading) (cleaned reading, others []reading, ends bool) {
-	cleaned.path = cleanPath(t.Path)
-	ends = t.RawPath == "" && t.Routed == "" && cleaned.path == t.Path
-	if ends && !t.AnyEnd {
-		return cleaned, nil, true
-	}
-	others = few
-	if !ends {
-		others = addReadings(others, t)
+func readingsOf(t *adapter.Target, few []reading) (all []reading, ends bool) {
+	all = append(few, reading{path: cleanPath(t.Path)})
+	if ends = t.RawPath == "" && t.Routed == "" && all[0].path == t.Path; !ends {
+		all = addReadings(all, t)
 	}
 	if t.AnyEnd {
-		for _, r := range append(slices.Clip(others), cleaned) {
-			others = addEnds(others, r)
+		for _, r := range all {
+			all = addEnds(all, r)
 		}
 	}
-	return cleaned, others, ends
+	return all, ends
 }
 
 // reading is a path as a router may read it. If it is encoded, its segments are decoded one by one.

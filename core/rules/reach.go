@@ -41,7 +41,7 @@ func mostBelow(groups []*group, count func(*part) int) (decided, undecided int) 
 	decides := false
 	for _, g := range groups {
 		most, mostUndecided := 0, 0
-		for _, d := range g.all() {
+		for _, d := range g.values {
 			yes, no := mostBelow(d.below, count)
 			switch own := count(d); {
 			case d.unlimited || !d.shadow && own > 0:

@@ -70,7 +70,7 @@ func TestMostOfDescriptors(t *testing.T) {
 				}
 				sum := 0
 				for _, p := range c.Applied() {
-					sum += len(rule.limitsOf(p.Rule))
+					sum += len(p.Rule.Limits)
 				}
 				most, mostParts = max(most, sum), max(mostParts, len(c.Applied()))
 				return nil

@@ -53,19 +53,11 @@ type Set struct {
 	name    string // of the file in errors
 	options options
 	limiter *core.Limiter
-	failure string // a word of failures
-	active  atomic.Pointer[state]
+	failure string // of the first file
+	active  atomic.Pointer[document]
 
 	mu   sync.Mutex // guards loading
 	last string     // hash of the file as it was read last, with mistakes or without
-}
-
-// state is the rules that are in force.
-type state struct {
-	*document
-
-	hash   string
-	loaded time.Time
 }
 
 // Load reads a file of rules. The error joins all mistakes; each in the file is an [Error].
@@ -92,19 +84,21 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 		}
 		o(&s.options)
 	}
-	var err error
-	s.failure = failureOf(content)
+	f := &faults{file: name}
+	doc := s.read(content, f)
+	s.failure = doc.failure.Value
 	of := policy{s.choose, failures[s.failure]}
+	var err error
 	if s.limiter, err = core.New(of, core.Global(), s.options.core...); err != nil {
 		s.limiter, _ = core.New(of, core.Global()) // the file is checked all the same
 	}
 	s.limiter.Inside().SetRules(s.inForce)
-	made, mistakes := s.read(content)
-	if err := errors.Join(append(s.options.faults, err, mistakes)...); err != nil {
+	s.prepare(doc, f)
+	if err := errors.Join(append(s.options.faults, err, f.err())...); err != nil {
 		return nil, err
 	}
-	s.active.Store(made)
-	s.last = made.hash
+	s.active.Store(doc)
+	s.last = doc.hash
 	return s, nil
 }
 
@@ -119,52 +113,42 @@ func (p policy) Written() (gate.Written, error) {
 	return gate.Written{Name: "rules", Rules: p.choose, Failure: p.failure}, nil
 }
 
-// failureOf returns the failure policy of a file, which may be faulty.
-func failureOf(content []byte) string {
-	var top struct {
-		Failure string `yaml:"failure"`
-	}
-	yaml.Load(content, &top) //nolint:errcheck // mistakes are reported when it is read
-	return cmp.Or(top.Failure, usualFailure)
-}
-
-// read makes the rules of a file ready for the limiter. A panic, such as one of the parser, is a mistake of the file,
-// since it must not end a program that loads a file again.
-func (s *Set) read(content []byte) (made *state, err error) {
-	f := &faults{file: s.name}
+// read reads a file. A panic, such as one of the parser, is a mistake of the file, since it must not end a program that
+// loads a file again.
+func (s *Set) read(content []byte, f *faults) (doc *document) {
+	k := &reader{options: &s.options, known: make(map[string]*key)}
+	doc = &document{hash: hashOf(content), loaded: time.Now(), failure: place{Node: new(yaml.Node), faults: f}}
 	defer func() {
 		if p := recover(); p != nil {
 			f.add(new(yaml.Node), "", fmt.Sprintf("reading the file panicked: %v", p),
 				"correct the YAML or JSON; if nothing is wrong with it, report the panic with the file")
-			made, err = nil, f.err()
 		}
 	}()
 	root := parse(content, f)
 	if root == nil {
-		return nil, f.err()
+		return doc
 	}
-	top := place{faults: f}.child("", nil, &root)
+	top := place{Node: root, faults: f}
 	var c checker
-	if c.check(top, fileShape(), 0); c.beyond {
-		return nil, f.err()
+	if c.check(top, fileShape(), 0); !c.beyond {
+		k.document(top, doc)
+		doc.unreachable()
+		doc.tooMany()
 	}
-	k := &reader{options: &s.options, known: make(map[string]*key)}
-	doc := k.document(top.child("", nil, &root))
-	doc.unreachable()
-	doc.tooMany()
+	return doc
+}
+
+// prepare makes the rules of a file ready for the limiter, unless the file has mistakes.
+func (s *Set) prepare(doc *document, f *faults) {
 	e := s.limiter.Inside().Engine()
 	doc.notJoined(e.Joins())
-	if doc.failure != s.failure {
-		top.child("", nil, &root).get("failure").asFirst().fault("the failure policy cannot change while the program runs",
-			"restart the program, or keep failure: "+s.failure)
+	if failures[doc.failure.Value] != failures[s.failure] {
+		doc.failure.fault("the failure policy cannot change while the program runs",
+			"restart the program, or keep the one that it has begun with")
 	}
 	if len(f.all) == 0 { // else limits may be missing
-		k.prepare(doc, e)
+		doc.prepare(e)
 	}
-	if err := f.err(); err != nil {
-		return nil, err
-	}
-	return &state{document: doc, hash: hashOf(content), loaded: time.Now()}, nil
 }
 
 // Hash returns the SHA-256 of the file whose rules are in force, in hexadecimal digits.
@@ -180,9 +164,9 @@ func (s *Set) String() string {
 	rules, count := s.active.Load().rules, 0
 	for _, r := range rules {
 		var limits []string
-		for _, p := range r.parts() {
+		for _, p := range r.parts {
 			for _, l := range p.limits {
-				limits = append(limits, l.text)
+				limits = append(limits, l.at.Value)
 			}
 		}
 		if count += len(limits); len(limits) == 0 {
@@ -245,7 +229,7 @@ func (s *Set) Overrides(ctx context.Context) ([]core.KeyOverride, error) {
 // inForce returns the rules in force.
 func (s *Set) inForce() (all []*engine.Rule) {
 	for _, r := range s.active.Load().rules {
-		for _, of := range r.parts() {
+		for _, of := range r.parts {
 			if of.prepared != nil {
 				all = append(all, of.prepared)
 			}
@@ -268,43 +252,42 @@ func (r *rule) costOf(req adapter.Request) int {
 	return r.cost
 }
 
-// find calls add with the rules that apply to a request, in the order of the file: all that match it, or the first one
-// for each reading of its path. Of what later middleware may leave, the first rule applies only if it does not match
-// the path itself, where an earlier one applies.
-func (a *state) find(r adapter.Request, c *choice, add func(rule int) error) error {
+// find calls add with the rules that apply to a request, in the order of the file: all that match a reading of its path,
+// or the first one for each reading.
+func (doc *document) find(r adapter.Request, c *choice, add func(rule int) error) error {
 	t, ok := r.(adapter.Targeter)
 	if !ok {
 		return errNoTarget
 	}
 	target := t.Target()
 	var few [4]reading
-	path, others, ends := readingsOf(&target, few[:0])
-	c.Ambiguous = len(others) > 0
-	decided := false // there is a rule for the cleaned path
-	for i, rule := range a.rules {
+	left, ends := readingsOf(&target, few[:0])
+	cleaned, decided := left[0], false // decided says that there is a rule for the cleaned path
+	c.Ambiguous = len(left) > 1
+	for i, rule := range doc.rules {
 		m := &rule.match
 		matches := func(r reading) bool { return m.path.matches(r, &target) }
-		cleaned, other := matches(path), slices.ContainsFunc(others, matches)
-		if !other && (!cleaned || decided) {
+		if !slices.ContainsFunc(left, matches) {
 			continue
 		}
-		holds, err := m.holds(r, &target, c)
-		if err != nil {
+		switch fails, err := m.fails(r, &target, c); {
+		case err != nil:
 			return err
-		}
-		if !holds {
+		case fails != nil:
 			continue
 		}
-		if cleaned && !decided || other && !(cleaned && ends) {
+		// A rule of the path itself that gives way to an earlier one does not apply because of what may be left of it.
+		if !decided || !ends || !matches(cleaned) {
 			if err := add(i); err != nil {
 				return err
 			}
 		}
-		if !a.all {
-			decided, others = decided || cleaned, slices.DeleteFunc(others, matches)
-			if decided && len(others) == 0 {
-				return nil
-			}
+		if doc.all {
+			continue
+		}
+		decided = decided || matches(cleaned)
+		if left = slices.DeleteFunc(left, matches); len(left) == 0 {
+			return nil
 		}
 	}
 	return nil
@@ -374,7 +357,7 @@ func (l *leaf) descend(groups []*group) (decided bool, err error) {
 		if !ok {
 			continue
 		}
-		d := cmp.Or(g.values[text], g.every)
+		d := cmp.Or(g.values[text], g.values[""])
 		if d == nil {
 			continue
 		}

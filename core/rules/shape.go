@@ -4,6 +4,7 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -27,69 +28,84 @@ var fileShape = sync.OnceValue(func() *shape {
 type shape struct {
 	Ref         string `yaml:"$ref"` // to one of Definitions, which has the rest
 	Description string
-	Type        any // a list for a scalar, which is taken as it is written
+	Type        any // one of types; a list for a scalar, which is taken as it is written
 	Enum        []string
 	Minimum     int
 	Maximum     int
 	Items       *shape
-	Properties  properties
-	Additional  additional `yaml:"additionalProperties"` // of a mapping whose fields are unknown
+	Properties  map[string]*shape
+	Additional  *shape `yaml:"additionalProperties"` // of a mapping without Properties, whose names are free
 	Required    []string
 	AnyOf       []*shape `yaml:"anyOf"`
 	Definitions map[string]*shape
 }
 
-// properties are in the order in which they are written.
-type properties []property
-
-type property struct {
-	name string
-	*shape
-}
-
-// UnmarshalYAML implements [yaml.Unmarshaler].
-func (all *properties) UnmarshalYAML(n *yaml.Node) error {
-	for i := 0; i < len(n.Content); i += 2 {
-		one := property{n.Content[i].Value, new(shape)}
-		if err := n.Content[i+1].Decode(one.shape); err != nil {
-			return err
-		}
-		*all = append(*all, one)
-	}
-	return nil
-}
-
-// additional is nil if there are no other fields than the properties.
-type additional struct{ *shape }
-
-// UnmarshalYAML implements [yaml.Unmarshaler].
-func (a *additional) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind == yaml.ScalarNode { // false
+// UnmarshalYAML implements [yaml.Unmarshaler]. The shape false, of other fields than Properties, is left empty.
+func (s *shape) UnmarshalYAML(n *yaml.Node) error {
+	type plain shape
+	if n.Kind == yaml.ScalarNode {
 		return nil
 	}
-	return n.Decode(&a.shape)
+	return n.Decode((*plain)(s))
 }
-
-const definitions = "#/definitions/"
 
 // resolve follows a reference.
 func (s *shape) resolve() *shape {
-	return cmp.Or(fileShape().Definitions[strings.TrimPrefix(s.Ref, definitions)], s)
+	return cmp.Or(fileShape().Definitions[strings.TrimPrefix(s.Ref, "#/definitions/")], s)
+}
+
+// alternatives returns the shapes of which one must fit.
+func (s *shape) alternatives() (all []*shape) {
+	if s = s.resolve(); s.AnyOf == nil {
+		return []*shape{s}
+	}
+	for _, one := range s.AnyOf {
+		all = append(all, one.alternatives()...)
+	}
+	return all
 }
 
 // property returns the shape of a field, or nil.
 func (s *shape) property(name string) *shape {
-	if i := slices.IndexFunc(s.Properties, func(p property) bool { return p.name == name }); i >= 0 {
-		return s.Properties[i].shape
+	if s.Properties == nil {
+		return s.Additional
 	}
-	return s.Additional.shape
+	return s.Properties[name]
 }
 
-// maxNodes bounds the work for a file whose aliases refer to each other.
-const maxNodes = 1_000_000
+// types are which nodes are of a shape's type: their kind, and their tags if not all are.
+var types = map[string]struct {
+	kind        yaml.Kind
+	tags, words string
+}{
+	"object":  {yaml.MappingNode, "", "a mapping"},
+	"array":   {yaml.SequenceNode, "", "a list"},
+	"string":  {yaml.ScalarNode, "!!str !!timestamp", "a string"},
+	"integer": {yaml.ScalarNode, "!!int", "a whole number"},
+	"boolean": {yaml.ScalarNode, "!!bool", "true or false"},
+	"":        {yaml.ScalarNode, "!!str !!timestamp !!int !!float !!bool", "a string"},
+}
 
-// checker compares a document with its shape, and removes what does not fit. Whoever reads the document finds only
-// values of the right kind, and lists and mappings that are not empty.
+// typeName returns the shape's type, or "" if it is any scalar.
+func (s *shape) typeName() string {
+	name, _ := s.Type.(string)
+	return name
+}
+
+// fits reports whether a node is of the shape's type.
+func (s *shape) fits(n *yaml.Node) bool {
+	t := types[s.typeName()]
+	return n.Kind == t.kind && (t.tags == "" || slices.Contains(strings.Fields(t.tags), n.ShortTag()))
+}
+
+// maxNodes and maxDepth bound the work for a file whose aliases refer to each other.
+const (
+	maxNodes = 1_000_000
+	maxDepth = 64 // of lists and mappings within each other
+)
+
+// checker compares a document with its shape, and empties what does not fit. Whoever reads the document finds only
+// values of the right type, and lists and mappings that are not empty.
 type checker struct {
 	nodes  int
 	beyond bool // maxNodes or maxDepth: reading the document might not end
@@ -103,123 +119,89 @@ func (c *checker) check(p place, s *shape, depth int) {
 				"write fewer rules, without aliases in aliases")
 		}
 		c.beyond = true
+	}
+	if c.beyond || p.isEmpty() {
 		return
 	}
-	s = s.resolve()
-	either := s.AnyOf
-	if i := slices.IndexFunc(either, func(one *shape) bool { return fits(p.Node, one) }); i >= 0 {
-		s = either[i].resolve()
-	}
+	all := s.alternatives()
+	i := slices.IndexFunc(all, func(one *shape) bool { return one.fits(p.Node) })
 	problem, remedy := "", ""
-	switch {
-	case !fits(p.Node, s):
-		problem, remedy = wrongKind(p.Node, s)
-	case (s.Items != nil || s.Additional.shape != nil) && len(p.Content) == 0:
-		problem, remedy = "this is empty", "write at least one item"
-	case s.Items != nil:
-		for _, one := range p.items() {
-			c.check(one, s.Items, depth+1)
-		}
-	case s.Type == "object":
-		c.checkFields(p, s, depth)
-	case s.Enum != nil && !slices.Contains(s.Enum, p.Value):
-		allowed := strings.Join(s.Enum, ", ")
-		if either != nil { // only keys have words and something else
-			allowed += fmt.Sprintf(", or a key such as {value: %s}", cut(p.Value))
-		}
-		problem, remedy = fmt.Sprintf("%q is not allowed here", cut(p.Value)), "choose "+allowed
-		if near := nearest(p.Value, s.Enum); near != "" {
-			remedy = fmt.Sprintf("did you mean %q? Allowed are %s", near, allowed)
-		}
-	case s.Type == "integer":
-		if v, ok := integer(p.Node); !ok || v < s.Minimum || v > s.Maximum {
-			problem = cut(p.Value) + " is out of range"
-			remedy = fmt.Sprintf("write a whole number from %d to %d", s.Minimum, s.Maximum)
-		}
+	if i < 0 {
+		problem, remedy = wrongType(p.Node, all)
+	} else {
+		problem, remedy = c.checkAs(p, all[i], len(all) > 1, depth)
 	}
 	if problem != "" {
 		p.fault(problem, remedy)
-		p.remove()
+		*p.Node = yaml.Node{Line: p.Line, Column: p.Column}
 	}
 }
 
-// kind returns which nodes are of a shape's type: their kind, their tags if not all are, and words for them.
-func (s *shape) kind() (kind yaml.Kind, tags, words string) {
-	switch {
-	case s.Additional.shape != nil:
-		return yaml.MappingNode, "", "a mapping"
-	case s.Type == "object":
-		return yaml.MappingNode, "", "a mapping of fields"
-	case s.Type == "array":
-		return yaml.SequenceNode, "", "a list"
-	case s.Type == "string":
-		return yaml.ScalarNode, "!!str !!timestamp", "a string"
-	case s.Type == "integer":
-		return yaml.ScalarNode, "!!int", "a whole number"
-	case s.Type == "boolean":
-		return yaml.ScalarNode, "!!bool", "true or false"
-	}
-	return yaml.ScalarNode, "", "a string"
-}
-
-// fits reports whether a node is of the type that a shape has. None is of one with alternatives.
-func fits(n *yaml.Node, s *shape) bool {
-	s = s.resolve()
-	kind, tags, _ := s.kind()
-	tag := n.ShortTag()
-	return s.AnyOf == nil && n.Kind == kind && tag != "!!null" &&
-		(tags == "" || slices.Contains(strings.Fields(tags), tag))
-}
-
-// wrongKind returns what is wrong with a node that does not fit.
-func wrongKind(n *yaml.Node, s *shape) (problem, remedy string) {
-	_, _, want := s.kind()
-	for i, one := range s.AnyOf {
-		if _, _, words := one.resolve().kind(); i > 0 {
-			want += " or " + words
-		} else {
-			want = words
+// checkAs returns what is wrong with a value of the shape's type, or reports what is wrong within it. among says that
+// there are other shapes.
+func (c *checker) checkAs(p place, s *shape, among bool, depth int) (problem, remedy string) {
+	switch v, whole := integer(p.Node); {
+	case (s.Items != nil || s.Properties == nil && s.Additional != nil) && len(p.Content) == 0:
+		return "this is empty", "write at least one item"
+	case s.Enum != nil && !slices.Contains(s.Enum, p.Value):
+		allowed := strings.Join(s.Enum, ", ")
+		if among { // only keys have words and something else
+			allowed += fmt.Sprintf(", or a key such as {value: %s}", cut(p.Value))
 		}
+		if remedy = "choose " + allowed; nearest(p.Value, s.Enum) != "" {
+			remedy = fmt.Sprintf("did you mean %q? Allowed are %s", nearest(p.Value, s.Enum), allowed)
+		}
+		return fmt.Sprintf("%q is not allowed here", cut(p.Value)), remedy
+	case s.Type == "integer" && (!whole || v < s.Minimum || v > s.Maximum):
+		return cut(p.Value) + " is out of range", fmt.Sprintf("write a whole number from %d to %d", s.Minimum, s.Maximum)
 	}
-	found := "a mapping"
+	for _, one := range p.items() {
+		c.check(one, s.Items, depth+1)
+	}
+	c.checkFields(p, s, depth)
+	return "", ""
+}
+
+// wrongType returns what is wrong with a node that fits none of some shapes.
+func wrongType(n *yaml.Node, shapes []*shape) (problem, remedy string) {
+	var words []string
+	for _, s := range shapes {
+		words = append(words, types[s.typeName()].words)
+	}
+	want, found := strings.Join(words, " or "), fmt.Sprintf("%q", cut(n.Value))
 	remedy = "write " + want
-	switch n.Kind { //nolint:exhaustive // the others are mappings
-	case yaml.SequenceNode:
+	switch {
+	case n.Kind == yaml.MappingNode:
+		found = "a mapping"
+	case n.Kind == yaml.SequenceNode:
 		found = "a list"
-	case yaml.ScalarNode:
-		found = fmt.Sprintf("%q", cut(n.Value))
-		if n.ShortTag() == "!!null" {
-			found, remedy = "empty", remedy+", or leave the field out"
-		} else if s.Type == "string" {
-			found += " without quotes"
-			remedy = fmt.Sprintf("put it in quotes: %q", cut(n.Value))
-		}
+	case n.ShortTag() == "!!null":
+		found, remedy = "empty", remedy+", or leave the field out"
+	case want == "a string":
+		found, remedy = found+" without quotes", "put it in quotes: "+found
 	}
 	return fmt.Sprintf("this is %s, but must be %s", found, want), remedy
 }
 
-// checkFields reports what does not fit an object or a table.
+// checkFields reports what does not fit a mapping.
 func (c *checker) checkFields(p place, s *shape, depth int) {
 	lines := make(map[string]int) // of the fields so far
 	for _, f := range p.fields() {
 		line, twice := lines[f.name.Value]
 		lines[f.name.Value] = f.name.Line
-		want := s.property(f.name.Value)
-		switch {
-		case f.name.Kind != yaml.ScalarNode || f.name.ShortTag() != "!!str":
-			p.badName(f.name)
+		switch want := s.property(f.name.Value); {
+		case f.name.ShortTag() != "!!str":
+			p.faults.add(f.name, p.field, fmt.Sprintf("%q is not a field's name", cut(f.name.Value)),
+				"write a word, in quotes if it looks like a number; mappings cannot be merged")
 		case twice:
 			f.asName().fault("this field is duplicated",
 				fmt.Sprintf("merge it with the one on line %d, or remove one", line))
 		case want == nil:
-			names := make([]string, len(s.Properties))
-			for i, known := range s.Properties {
-				names[i] = known.name
-			}
+			names := slices.Sorted(maps.Keys(s.Properties))
 			remedy := "fields are " + strings.Join(names, ", ")
 			if near := nearest(f.name.Value, names); near != "" {
 				remedy = fmt.Sprintf("did you mean %q?", near)
-			} else if s != fileShape() && fileShape().property(f.name.Value) != nil {
+			} else if fileShape().Properties[f.name.Value] != nil {
 				remedy = "write it at the top of the file: it is the same for all rules"
 			}
 			p.faults.add(f.name, join(p.field, cut(f.name.Value)), "this field is unknown", remedy)
@@ -230,20 +212,7 @@ func (c *checker) checkFields(p place, s *shape, depth int) {
 	for _, name := range s.Required {
 		if !p.get(name).exists() {
 			p.asFirst().fault(fmt.Sprintf("the field %q is missing", name),
-				fmt.Sprintf("add %s: %s", name, s.property(name).resolve().Description))
+				fmt.Sprintf("add %s: %s", name, s.Properties[name].resolve().Description))
 		}
 	}
-}
-
-// badName reports a name that is not a text.
-func (p place) badName(name *yaml.Node) {
-	found := "this"
-	if name.Kind == yaml.ScalarNode {
-		found = fmt.Sprintf("%q", cut(name.Value))
-	}
-	remedy := "write a word, in quotes if it looks like a number"
-	if name.ShortTag() == "!!merge" {
-		remedy = "write the fields out: mappings are not merged"
-	}
-	p.faults.add(name, p.field, found+" is not a field's name", remedy)
 }

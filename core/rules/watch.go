@@ -77,7 +77,7 @@ func (s *Set) reload(ctx context.Context, asked bool) error {
 
 // load puts the rules of the file in force. It reports whether the file is another one than at the last call, and if
 // not, does nothing unless asked.
-func (s *Set) load(asked bool) (made *state, again bool, err error) {
+func (s *Set) load(asked bool) (made *document, again bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	content, err := os.ReadFile(s.path)
@@ -85,7 +85,10 @@ func (s *Set) load(asked bool) (made *state, again bool, err error) {
 	if err != nil {
 		err = fmt.Errorf("rules: %w", err)
 	} else if hash = hashOf(content); hash != s.last || asked {
-		made, err = s.read(content)
+		f := &faults{file: s.name}
+		made = s.read(content, f)
+		s.prepare(made, f)
+		err = f.err()
 	}
 	if again = hash != s.last; err == nil && made != nil {
 		s.active.Store(made)

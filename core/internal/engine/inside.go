@@ -47,27 +47,24 @@ func (r *Result) Wait(limit int) time.Duration {
 	return a.Retry
 }
 
-// OverrideOf returns the override that is in force for the request's identity of a key, or nil.
-func (r *Result) OverrideOf(k *Key) *Override {
+// OverrideOf returns the override that is in force for the request's identity of a limit's key, or nil.
+func (r *Result) OverrideOf(l *Limit) *Override {
 	if r.engine.overrides == nil {
 		return nil
 	}
 	for i, all := 0, r.all(); i < len(all); i++ {
-		if r.limitOf(i).key.is(k) {
-			return r.engine.overrides.find(k, &all[i].Key.Identity, true)
+		if r.limitOf(i).SameKey(l) {
+			return r.engine.overrides.find(l.key, &all[i].Key.Identity, true)
 		}
 	}
 	return nil
 }
 
-// IsOf reports whether the limit has a key.
-func (l *Limit) IsOf(k *Key) bool { return l.key.is(k) }
+// SameKey reports whether two limits have one key.
+func (l *Limit) SameKey(other *Limit) bool { return l.key.is(other.key) }
 
 // SameLog reports whether two limits are quotas on one log of each identity.
-func (l *Limit) SameLog(other *Limit) bool { return l.key.is(other.key) && l.Log() == other.Log() }
-
-// KeyOf returns the key of a limit of the set.
-func (s *Set) KeyOf(limit int) *Key { return s.Limits[limit].key }
+func (l *Limit) SameLog(other *Limit) bool { return l.SameKey(other) && l.Log() == other.Log() }
 
 // Window is a limit as it stands now, for a page.
 type Window struct {
