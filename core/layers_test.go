@@ -23,7 +23,7 @@ var (
 		inside + "within",
 	}, layersOfMemory...)
 	layersOfEngine = slices.Concat([]string{
-		inside + "guard", inside + "keys", inside + "limittext", inside + "queue",
+		inside + "guard", inside + "keys", inside + "limittext", inside + "queue", inside + "spread",
 	}, layersOfKeys, layersOfLimits, layersOfGuard)
 	layersOfGate = append([]string{inside + "engine"}, layersOfEngine...)
 	layersOfCore = append([]string{inside + "gate", inside + "refusal"}, layersOfGate...)
@@ -43,6 +43,7 @@ var layers = []struct {
 	{inside + "lease", nil},
 	{inside + "queue", nil},
 	{inside + "slide", nil},
+	{inside + "spread", nil},
 	{inside + "within", nil},
 	{inside + "clientip", []string{below + "adapter"}},
 	{inside + "setup", []string{below + "adapter"}},

@@ -41,6 +41,8 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 		c.guard.Failure = given.Failure
 		c.guard.Label = Failure(slices.Index(guardFailure[:], given.Failure)).String()
 	}
+	c.faults.add(c.spread != nil && c.gate.Mode == store.ModeChargeDenied, "WithSpread", "with WithCountDenied",
+		"each request that is denied prolongs the wait, so there are no instants to hand out", "leave one of them out")
 	named := c.name != ""
 	c.name = cmp.Or(c.name, given.Name)
 	l := c.limiter(key)
@@ -71,6 +73,7 @@ func (c *config) limiter(k *keys.Spec) *Limiter {
 	l.gate.Prefixes.Check = &setup.Requests{Policy: c.name}
 	config := engine.Config{
 		Policy: c.name, Key: k, Secret: c.secret, Guard: c.guard, Ban: c.ban, Overrides: c.overrides,
+		Spread:         c.spread,
 		PublicOverride: publicOverride,
 		ShadowFailed:   func(ctx context.Context, err error) { l.shadowFailed(ctx, c.name, err) },
 	}

@@ -31,6 +31,7 @@ type config struct {
 	failLocal bool // FailLocal was asked for explicitly
 	ban       *engine.Ban
 	overrides bool // WithOverrides was given
+	spread    *engine.Spread
 	shadow    Policy
 	given     []given // the options that a file of rules, or a limiter that exists, may refuse
 	faults    faults
@@ -240,6 +241,25 @@ func WithCountDenied() Option {
 	return option("WithCountDenied", func(c *config) {
 		c.gate.Mode = store.ModeChargeDenied
 	})
+}
+
+// WithSpread gives each denied request a RetryAfter of its own. Without it all requests of a key that are denied get the
+// instant of the first unit that will be free, so clients that obey come back together, and all but one are denied
+// again. With it the first gets that instant, the next one that of the second unit, and so on; each unit is taken to be
+// used again as soon as it is free. A request that would have to wait longer than most gets the first instant again; 0
+// is twenty windows.
+//
+// Only RetryAfter and the field Retry-After change: a request that comes earlier takes what is free. If several limits
+// have denied, RetryAfter is the latest of theirs. Each process hands out all units, so with three processes three
+// clients come for each. Bans, overrides, permits of [InFlight] and [Limiter.Wait] have the waits that they have
+// without it.
+//
+// While several requests wait for a log, it is listed once a second, so the store needs a method Log ([store.Lister]).
+// Units of a log with more than about a thousand entries are taken to leave evenly. It does not suit [WithCountDenied],
+// where each denial prolongs the wait.
+func WithSpread(most time.Duration) Option {
+	return given{name: "WithSpread"}.optionIf(most >= 0, most.String(), "the wait is negative",
+		"pass the longest wait, or 0 for twenty windows", func(c *config) { c.spread = &engine.Spread{Most: most} })
 }
 
 // WithShadow tries out another policy and reports what it would have decided to the observer: [Event].Shadow. It does

@@ -59,7 +59,21 @@ func (e *Engine) DecideBoth(ctx context.Context, set *Set, a *Ask, shadow *Trial
 	return e.decide(ctx, set, a, shadow, r)
 }
 
-func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) (err error) {
+func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) error {
+	if e.config.Spread == nil || !a.Tries {
+		return e.decideExactly(ctx, set, a, shadow, r)
+	}
+	ctx, cancel := e.store.within(ctx)
+	defer cancel()
+	err := e.decideExactly(ctx, set, a, shadow, r)
+	if err == nil {
+		e.spreadOut(ctx, r)
+	}
+	return err
+}
+
+// decideExactly decides, with waits that are the same for all requests that are denied at one time.
+func (e *Engine) decideExactly(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) (err error) {
 	r.engine, r.Mode, r.Cost = e, a.Mode, a.Cost
 	if e.overrides != nil {
 		before := set

@@ -29,8 +29,9 @@ type Config struct {
 	Overrider store.Overrider // keeps the overrides of Memory
 	Guard     guard.Config    // New sets Policy and Freed
 
-	Ban       *Ban // or nil
-	Overrides bool // look for overrides
+	Ban       *Ban    // or nil
+	Overrides bool    // look for overrides
+	Spread    *Spread // or nil
 
 	// PublicOverride returns what Override.Public has, for each override that is read. It may be nil.
 	PublicOverride func(*Override) any
@@ -52,6 +53,7 @@ type Engine struct {
 	namespaces    memo[string, *store.Namespace]
 	resets        atomic.Uint64 // so far
 	resetOf       memo[keyID, uint64]
+	spreads       memo[lineID, *spreadLog]
 
 	ban       *ban       // or nil
 	overrides *overrides // or nil
@@ -68,12 +70,16 @@ func New(c Config) (*Engine, error) {
 	}
 	e := &Engine{config: c}
 	e.chosen.size, e.tried.size, e.seen.size = mostChosen, mostChosen, mostSeen
-	e.namespaces.size = mostNamespaces
+	e.namespaces.size, e.spreads.size = mostNamespaces, mostSpread
 	e.combined.size, e.overridden.size, e.resetOf.size = mostCombined, mostCombined, mostResets
 	e.store = newBackend(&c, func(k *store.Key) { e.wakeKey(k) })
 	e.owner = e.newOwner(c.Policy, c.Key, nil)
 	e.shadow = e.newOwner(c.Policy+shadowMark, c.Key, nil)
 	err := e.store.validate()
+	if c.Spread != nil && !e.store.lists() {
+		err = errors.Join(err, configError("WithSpread", e.store.name(),
+			"this store cannot list a log: it has no method Log (store.Lister)", otherStore))
+	}
 	if c.Ban != nil {
 		var wrong error
 		e.ban, wrong = e.newBan(c.Ban)

@@ -1,0 +1,74 @@
+// Package spread hands out the units of a log that will be free, one after the other: so that of many requests that
+// were denied each is told another instant, and not all of them come back for the first unit.
+package spread
+
+import (
+	"slices"
+	"time"
+)
+
+// Units are units of a log that leave at one instant.
+type Units struct {
+	At time.Duration // on any clock
+	N  int
+}
+
+// Schedule is when units are free. They leave in their order, are taken again at once, and leave again one period
+// later.
+type Schedule struct {
+	units  []Units
+	total  int
+	period time.Duration
+	ahead  time.Duration // of the clock of units
+}
+
+// New makes a schedule of what a log with a quota holds, oldest first, which has at least one unit. What is free
+// already is so at the first instant, too. What is above the quota makes no room when it leaves.
+func New(holds []Units, quota int, period time.Duration) *Schedule {
+	s := &Schedule{units: holds, total: quota, period: period}
+	above := -quota
+	for _, u := range holds {
+		above += u.N
+	}
+	for above > 0 && above >= s.units[0].N {
+		above -= s.units[0].N
+		s.units = s.units[1:]
+	}
+	if above != 0 {
+		s.units = slices.Clone(s.units)
+		s.units[0].N -= above
+	}
+	return s
+}
+
+// Set sets the schedule's clock to one on which unit n is free at an instant.
+func (s *Schedule) Set(n int64, at time.Duration) { s.ahead += s.At(n) - at }
+
+// Every makes a schedule of n units that are free at an instant, and again after each period.
+func Every(period time.Duration, n int, first time.Duration) *Schedule {
+	return &Schedule{units: []Units{{first, n}}, total: n, period: period}
+}
+
+// Before returns how many units are free before an instant.
+func (s *Schedule) Before(at time.Duration) (n int64) {
+	at += s.ahead
+	round := max(0, at-s.units[0].At) / s.period
+	for _, u := range s.units {
+		if u.At+round*s.period < at {
+			n += int64(u.N)
+		}
+	}
+	return n + int64(round)*int64(s.total)
+}
+
+// At returns when unit n is free, the first of which is 0.
+func (s *Schedule) At(n int64) time.Duration {
+	round := time.Duration(n / int64(s.total))
+	n %= int64(s.total)
+	i := 0
+	for n >= int64(s.units[i].N) {
+		n -= int64(s.units[i].N)
+		i++
+	}
+	return s.units[i].At + round*s.period - s.ahead
+}
