@@ -11,9 +11,9 @@ FUZZTIME ?= 30s
 # What apidiff compares with: a tag or a commit, the latest release of each module if it is empty.
 BASE ?=
 
-# go test with a line for each package and a summary. -timeout is the limit of each package by itself.
-TESTRING := go run ./.ci/testring
-PACKAGES := ./... ./.ci/testring ./.ci/users
+# Set INSTALL=1 to install servers that are missing, with the package manager of the system, as CI=1 does.
+INSTALL ?=
+export INSTALL
 
 # Adapters in modules of their own.
 MODULES := echolimit/v5 fiberlimit/v3
@@ -48,30 +48,30 @@ test: ## Run the tests of every package, the long ones shortened: 3 minutes on t
 	@echo "make test: the tests of every package, the long ones shortened: 3 minutes on two idle cores, 6 on a fresh clone"
 	@for program in redis-server nginx; do sh .ci/install.sh $$program || \
 		echo "$$program cannot be installed here, so the tests that start it are skipped" >&2; done
-	@$(TESTRING) -short -shuffle=on -parallel 4 -timeout 5m $(PACKAGES) # parallel tests wait for servers, mostly
-	@set -e; for module in $(MODULES); do $(TESTRING) -C $$module -short -shuffle=on -timeout 5m ./...; done
+	go test -short -shuffle=on -parallel 4 -timeout 5m ./... # -timeout is for each package; parallel tests wait for servers, mostly
+	set -e; for module in $(MODULES); do go test -C $$module -short -shuffle=on -timeout 5m ./...; done
 
 test-race: ## Run the tests of what has goroutines with the race detector, if there is a C compiler
 	@echo "make test-race: packages with goroutines, with the race detector"
 	@if sh .ci/race.sh; then sh .ci/install.sh redis-server && \
 		export SASH_REQUIRE_REDIS=1 && \
-		$(TESTRING) -vet=off -race -short -shuffle=on -parallel 4 -timeout 15m \
+		go test -vet=off -race -short -shuffle=on -parallel 4 -timeout 15m \
 			$(RACING) && \
-		for module in $(MODULES); do $(TESTRING) -C $$module -vet=off -race -short -shuffle=on ./... || exit 1; done; fi
+		for module in $(MODULES); do go test -C $$module -vet=off -race -short -shuffle=on ./... || exit 1; done; fi
 
 test-long: ## Run all tests at full length, and those of the other modules and of Chromium
 	@echo "make test-long: all tests of all modules at full length, with Chromium: about 8 minutes"
 	sh .ci/install.sh redis-server nginx chromium
-	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 $(TESTRING) -vet=off -shuffle=on -parallel 4 -timeout 30m \
-		$$(go list $(PACKAGES) | grep -v -e /faults$$ -e /users$$)
-	@# The faults wait for timeouts, mostly, and the users compile.
-	SASH_REQUIRE_REDIS=1 $(TESTRING) -vet=off -count=1 -timeout 30m ./core/redisstore/faults ./.ci/users
-	set -e; for module in $(MODULES); do SASH_REQUIRE_REDIS=1 $(TESTRING) -C $$module -shuffle=on ./...; done
-	$(TESTRING) -C core/jwtkey/recipes -shuffle=on ./...
-	$(TESTRING) -C core/grpclimit -shuffle=on ./...
-	SASH_REQUIRE_REDIS=1 $(TESTRING) -C examples/recipes -shuffle=on ./...
-	SASH_REQUIRE_REDIS=1 $(TESTRING) -C core/benchmarks -shuffle=on ./...
-	SASH_REQUIRE_CHROMIUM=1 $(TESTRING) -C examples/dashboard/browser -shuffle=on ./...
+	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 go test -vet=off -shuffle=on -parallel 4 -timeout 30m \
+		$$(go list ./... | grep -v /faults$$)
+	@# The faults wait for timeouts, mostly.
+	SASH_REQUIRE_REDIS=1 go test -vet=off -count=1 -timeout 30m ./core/redisstore/faults
+	set -e; for module in $(MODULES); do SASH_REQUIRE_REDIS=1 go test -C $$module -shuffle=on ./...; done
+	go test -C core/jwtkey/recipes -shuffle=on ./...
+	go test -C core/grpclimit -shuffle=on ./...
+	SASH_REQUIRE_REDIS=1 go test -C examples/recipes -shuffle=on ./...
+	SASH_REQUIRE_REDIS=1 go test -C core/benchmarks -shuffle=on ./...
+	SASH_REQUIRE_CHROMIUM=1 go test -C examples/dashboard/browser -shuffle=on ./...
 
 test-all: test test-race test-long ## Run all of these
 
@@ -98,24 +98,24 @@ test-latest: ## Run what make test does, and all faults, with the newest depende
 	go get -modfile="$$dir/latest.mod" -t $(LATEST) ./...; \
 	export GOFLAGS="$$GOFLAGS -modfile=$$dir/latest.mod" SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1; \
 	go list -m $(foreach module,$(LATEST),$(firstword $(subst @, ,$(module)))); \
-	$(TESTRING) -short -shuffle=on $(PACKAGES); \
-	$(TESTRING) -count=1 ./core/redisstore/faults
+	go test -short -shuffle=on ./...; \
+	go test -count=1 ./core/redisstore/faults
 	@set -e; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; export SASH_REQUIRE_REDIS=1; \
 	for newest in $(LATEST_MODULES); do \
 		module=$${newest%%=*}; \
 		sed "s#=> ../..#=> $$PWD#" $$module/go.mod > "$$dir/latest.mod"; cp $$module/go.sum "$$dir/latest.sum"; \
 		go get -C $$module -modfile="$$dir/latest.mod" -t $${newest#*=}; \
-		$(TESTRING) -C $$module -modfile="$$dir/latest.mod" -short -shuffle=on ./...; \
+		go test -C $$module -modfile="$$dir/latest.mod" -short -shuffle=on ./...; \
 	done
 
 lint: ## Check formatting and run go vet, staticcheck and golangci-lint
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
 		echo "gofmt these:"; echo "$$unformatted"; exit 1; fi
-	go vet $(PACKAGES)
-	GOARCH=386 go vet $(PACKAGES)
+	go vet ./...
+	GOARCH=386 go vet ./...
 	set -e; for module in $(MODULES) core/grpclimit; do go vet -C $$module ./...; GOARCH=386 go vet -C $$module ./...; done
-	go run $(STATICCHECK) $(PACKAGES)
-	go run $(GOLANGCILINT) run $(PACKAGES)
+	go run $(STATICCHECK) ./...
+	go run $(GOLANGCILINT) run ./...
 
 fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
 	@set -e; for package in $$(go list ./...); do \
@@ -131,11 +131,11 @@ bench: ## Measure beside other limiters: a quarter of an hour, or two minutes wi
 
 coverage: ## Print which share of the library's statements the short tests run: 10 minutes
 	sh .ci/install.sh redis-server nginx
-	@SASH_REQUIRE_REDIS=1 $(TESTRING) -short -timeout 15m -coverprofile=coverage.out -coverpkg=$(COVERED) $(RACING)
+	@SASH_REQUIRE_REDIS=1 go test -short -timeout 15m -coverprofile=coverage.out -coverpkg=$(COVERED) $(RACING)
 	@go tool cover -func=coverage.out | tail -n 1 | tee coverage.txt
 
-users: ## Build programs with sash and other limiters as users do, and print modules and sizes: a minute
-	go run ./.ci/users
+users: ## Use the next release as its users will, and print what sash and other limiters add to a program: 3 minutes
+	sh .ci/users.sh
 
 vuln: ## Look for known vulnerabilities in what the released modules call
 	go run $(GOVULNCHECK) $(VULNFLAGS) ./...

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes sure that programs are on PATH which the tests start: sh .ci/install.sh redis-server nginx
-# Those that are missing are installed with the package manager of the system.
+# Looks for the servers that tests start: sh .ci/install.sh redis-server nginx
+# If INSTALL or CI is set, it installs those that are missing with the package manager of the system. Otherwise it only
+# says that they are missing, since the tests that need them are skipped.
 set -eu
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -26,6 +27,11 @@ PATH="$PATH:/usr/sbin:/usr/local/sbin"
 for program in "$@"; do
 	if have "$program"; then
 		version "$program"
+		continue
+	fi
+	if [ -z "${INSTALL:-}${CI:-}" ]; then
+		echo "$program is missing, so the tests that start it are skipped." \
+			"INSTALL=1 installs it with the package manager, such as apt-get." >&2
 		continue
 	fi
 	packages=$program

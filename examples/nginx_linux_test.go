@@ -30,7 +30,7 @@ func findNginx(t *testing.T) string {
 			return path
 		}
 	}
-	const missing = "nginx is not on PATH. Install it (apt-get install nginx) or run `make test`, which does."
+	const missing = "nginx is not on PATH. Install it (apt-get install nginx) or run `make test INSTALL=1`, which does."
 	if os.Getenv("SASH_REQUIRE_NGINX") == "1" {
 		t.Fatal(missing)
 	}

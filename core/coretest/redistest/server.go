@@ -309,7 +309,7 @@ func find(tb testing.TB) string {
 		return path
 	}
 	const missing = "redistest: redis-server is not on PATH. Install it (apt-get install redis-server, " +
-		"dnf install redis, apk add redis, brew install redis) or run `make test`, which does."
+		"dnf install redis, apk add redis, brew install redis) or run `make test INSTALL=1`, which does."
 	if os.Getenv("SASH_REQUIRE_REDIS") == "1" {
 		tb.Fatal(missing)
 	}
