@@ -132,13 +132,9 @@ func (t *trial) cell(n int) string {
 }
 
 func writeAccuracy(dir, text string, trials []*trial) error {
-	chart, err := accuracyChart(trials)
-	if err != nil {
-		return err
-	}
 	readme, err := replaced(filepath.Join(dir, "README.md"), "accuracy", text)
 	if err != nil {
 		return err
 	}
-	return writeFiles(dir, map[string][]byte{"charts/accuracy.svg": chart, "README.md": readme})
+	return writeFiles(dir, map[string][]byte{"charts/accuracy.svg": accuracyChart(trials), "README.md": readme})
 }

@@ -181,9 +181,9 @@ func TestAccuracy(t *testing.T) {
 // TestAccuracyFails checks that the program prints what is not exact, and then fails.
 func TestAccuracyFails(t *testing.T) {
 	for name, c := range map[string]struct{ row, reason string }{
-		"generous": {"| generous |     1 |", "generous is not exact: herd: 1 above"},
-		"mean":     {"| mean     | 1452 |", "mean is not exact: steady: 0 above the quota in one window, 1 denied"},
-		"failing":  {"| failing  |", "failing: steady after 0s: no answer"},
+		"generous": {"| generous | 1 |", "generous is not exact: herd: 1 above"},
+		"mean":     {"| mean | 1452 |", "mean is not exact: steady: 0 above the quota in one window, 1 denied"},
+		"failing":  {"| failing |", "failing: steady after 0s: no answer"},
 	} {
 		stdout, stderr, dir, err := asProgram(t, name)
 		var status *exec.ExitError

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/bits"
 	"runtime"
 	"sync"
 	"time"
@@ -25,9 +24,7 @@ type sample struct {
 	allowed int
 	failed  int
 	err     error // the first
-	took    histogram
 	elapsed time.Duration
-	allocs  float64 // of the process, a check
 	calls   []call
 }
 
@@ -47,9 +44,7 @@ func (l load) due(n int) (at time.Duration, ok bool) {
 func (l load) run(c check) sample {
 	workers := make([]sample, l.workers)
 	ctx := context.Background()
-	var before, after runtime.MemStats
 	runtime.GC() // each starts without what the one before it left
-	runtime.ReadMemStats(&before)
 	start := time.Now()
 	var wait sync.WaitGroup
 	for i := range workers {
@@ -66,7 +61,7 @@ func (l load) run(c check) sample {
 				}
 				ok, err := c(ctx, l.keys[n%len(l.keys)])
 				end = time.Since(start)
-				w.count(ok, err, end-began)
+				w.count(ok, err)
 				if l.at != nil {
 					w.calls = append(w.calls, call{start.Add(began).UnixNano(), start.Add(end).UnixNano(), ok, 0})
 				}
@@ -75,17 +70,14 @@ func (l load) run(c check) sample {
 	}
 	wait.Wait()
 	s := sample{elapsed: time.Since(start)}
-	runtime.ReadMemStats(&after)
 	for i := range workers {
 		s.merge(&workers[i])
 	}
-	s.allocs = float64(after.Mallocs-before.Mallocs) / float64(s.checks)
 	return s
 }
 
-func (s *sample) count(ok bool, err error, took time.Duration) {
+func (s *sample) count(ok bool, err error) {
 	s.checks++
-	s.took.add(took)
 	if ok {
 		s.allowed++
 	}
@@ -105,9 +97,6 @@ func (s *sample) merge(w *sample) {
 		s.err = w.err
 	}
 	s.calls = append(s.calls, w.calls...)
-	for i, n := range w.took {
-		s.took[i] += n
-	}
 }
 
 func (s *sample) second() float64 { return float64(s.checks) / s.elapsed.Seconds() }
@@ -131,33 +120,4 @@ func (s *sample) trouble(k kind, denied bool) error {
 		return fmt.Errorf("it allows %.1f %%", 100*share(s.allowed))
 	}
 	return nil
-}
-
-// histogram counts durations in steps of 1/32 of a power of two.
-type histogram [2048]uint32
-
-func (h *histogram) add(d time.Duration) {
-	n := uint64(max(d, 0))
-	shift := max(bits.Len64(n)-6, 0)
-	h[shift*32+int(n>>shift)]++
-}
-
-// quantile is the middle of the step in which that share of all is reached.
-func (h *histogram) quantile(share float64) time.Duration {
-	total := 0.0
-	for _, n := range h {
-		total += float64(n)
-	}
-	sum := 0.0
-	for i, n := range h {
-		if sum += float64(n); sum < share*total {
-			continue
-		}
-		if i < 64 {
-			return time.Duration(i)
-		}
-		shift := i/32 - 1
-		return time.Duration(i%32+32)<<shift + 1<<shift/2
-	}
-	return 0
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // inProcess are the tables of one check in the process's own memory.
-type inProcess struct{ one, many, allocs *Table }
+type inProcess struct{ one, many *Table }
 
 // memory measures one check of one key and of many, and the memory that keys take.
 func (r *run) memory() {
@@ -20,9 +20,8 @@ func (r *run) memory() {
 		"one key", "one key, denied", "100,000 even", "100,000 zipf", "1,000,000 even", "1,000,000 zipf",
 	}
 	t := inProcess{
-		one:    r.table("memory-1", "In memory: ns a check, 1 goroutine", columns...),
-		many:   r.table("memory-64", "In memory: ns from one check to the next, 64 goroutines", columns...),
-		allocs: r.table("memory-allocs", "In memory: allocations a check", columns...),
+		one:  r.table("memory-1", "In memory: ns a check, 1 goroutine", columns...),
+		many: r.table("memory-64", "In memory: ns from one check to the next, 64 goroutines", columns...),
 	}
 	size := r.table("memory-keys", "In memory: a key that is new, a million of them", "ns", "bytes")
 	r.say("one key in memory")
@@ -36,10 +35,8 @@ func (r *run) memory() {
 	}
 	r.manyKeys(t, 100_000, columns[2], columns[3], nil)
 	r.manyKeys(t, r.million, columns[4], columns[5], size)
-	for _, column := range columns {
-		t.one.Reference[column] = t.one.fastest(column, window)
-		t.many.Reference[column] = t.many.fastest(column, window)
-	}
+	t.one.against("go-limiter")
+	t.many.against("go-limiter")
 }
 
 func (r *run) oneKey(t inProcess, c contestant, column string, workers int, lim limit, denied bool) {
@@ -102,7 +99,7 @@ func (r *run) measure(t inProcess, c contestant, l limiter, column string, s spi
 	s.run(l.check) // warms up
 	runtime.GC()   // begins without what the others left
 	s.span = r.span / 5
-	ns, allocs, err := s.run(l.check)
+	ns, err := s.run(l.check)
 	table := t.one
 	if s.workers > 1 {
 		table = t.many
@@ -112,9 +109,6 @@ func (r *run) measure(t inProcess, c contestant, l limiter, column string, s spi
 		return
 	}
 	table.row(c).add(column, ns)
-	if s.workers == 1 {
-		t.allocs.row(c).add(column, allocs)
-	}
 }
 
 // spin asks for keys in a given order, as fast as it can.
@@ -126,9 +120,8 @@ type spin struct {
 	denied  bool
 }
 
-// run returns the time from one check of the process to the next, and how often
-// a check allocates.
-func (s spin) run(c check) (ns, allocs float64, err error) {
+// run returns the time from one check of the process to the next.
+func (s spin) run(c check) (ns float64, err error) {
 	type worker struct {
 		checks, wrong int
 		err           error
@@ -136,8 +129,6 @@ func (s spin) run(c check) (ns, allocs float64, err error) {
 	}
 	workers := make([]worker, s.workers)
 	ctx := context.Background()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
 	start := time.Now()
 	var wait sync.WaitGroup
 	for i := range workers {
@@ -158,7 +149,6 @@ func (s spin) run(c check) (ns, allocs float64, err error) {
 	}
 	wait.Wait()
 	elapsed := time.Since(start)
-	runtime.ReadMemStats(&after)
 	var all worker
 	for i := range workers {
 		all.checks += workers[i].checks
@@ -170,47 +160,7 @@ func (s spin) run(c check) (ns, allocs float64, err error) {
 		cause := cmp.Or(all.err, errors.New("allowed or denied against the limit"))
 		err = fmt.Errorf("%.1f %% of its checks go wrong: %w", 100*share, cause)
 	}
-	return float64(elapsed) / checks, float64(after.Mallocs-before.Mallocs) / checks, err
-}
-
-// expire measures other keys while a million keys go idle: the longest
-// time that any one check takes, and how much of the memory is freed.
-func (r *run) expire() {
-	t := r.table("memory-expire", "In memory: while a million keys go idle, and a second later",
-		"longest check, ms", "heap returned, %")
-	all := names(r.million + 1000)
-	idle, live := all[:r.million], all[r.million:]
-	idleAfter := r.span * 5 / 4
-	r.say("a million keys that go idle")
-	for range r.rounds {
-		for _, c := range inMemory() {
-			if !c.forgets && c.kind != floor {
-				continue
-			}
-			before := heap()
-			l, err := c.make(limit{quota: 1000, window: idleAfter, keys: len(all), forget: idleAfter})
-			if err != nil {
-				t.row(c).fault(t.Columns[0], err)
-				continue
-			}
-			ctx := context.Background()
-			for _, key := range idle {
-				l.check(ctx, key)
-			}
-			full := heap()
-			var longest time.Duration
-			for i, start, last := 0, time.Now(), time.Duration(0); last < 2*idleAfter; i++ {
-				l.check(ctx, live[i%len(live)])
-				now := time.Since(start)
-				longest = max(longest, now-last)
-				last = now
-			}
-			t.row(c).add(t.Columns[0], longest.Seconds()*1e3)
-			t.row(c).add(t.Columns[1], 100*max(0, full-heap())/(full-before))
-			runtime.KeepAlive(l) // and with it all that it has not returned
-			l.end()
-		}
-	}
+	return float64(elapsed) / checks, err
 }
 
 // heap is what is in use.

@@ -9,26 +9,6 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// framework makes applications that answer GET / with 200 and nothing else,
-// alone or behind a limiter that counts by the address of the peer.
-type framework struct {
-	name  string
-	other peer // the framework's own limiter, or the one that most take for it
-	bare  func() request
-	sash  func(core.Policy) request
-	limit func(limit) request // behind other
-}
-
-// frameworks have their turns in this order.
-var frameworks = []framework{onNetHTTP, onChi, onGin, onEcho, onFiber}
-
-// request sends an application one request, always the same one from the same
-// address, and returns the status of the response.
-type request func() (status int)
-
-// client is who sends the requests.
-const client = "192.0.2.1"
-
 // requests measures whole requests: what a limiter in the process's own memory
 // adds to a handler that does nothing.
 func (r *run) requests() {
@@ -45,7 +25,7 @@ func (r *run) requests() {
 		sash := func(l limit) request { return f.sash(one(l)) }
 		alone := t.named(f.name+": the handler alone", floor)
 		own := t.named(f.name+": sash", exact)
-		other := t.named(f.name+": "+f.other.name, f.other.kind)
+		other := t.named(f.name+": "+f.other, f.kind)
 		turns := []turn{
 			{row: alone, make: f.bare},
 			{row: own, make: func() request { return sash(roomy) }, fill: roomy.window},
@@ -89,11 +69,8 @@ func (do request) measure(warm, span time.Duration, denied bool) (cost, error) {
 	want := http.StatusOK
 	if denied {
 		want = http.StatusTooManyRequests
-		for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
-			if got := do(); got != want {
-				return cost{}, fmt.Errorf("with a quota of 2, request %d is answered %d, not %d", i+1, got, want)
-			}
-		}
+		do()
+		do()
 	}
 	if _, err := do.repeat(warm, want); err != nil {
 		return cost{}, err
@@ -124,30 +101,3 @@ func (do request) repeat(span time.Duration, status int) (n float64, err error) 
 	}
 	return n, nil
 }
-
-// drive sends requests to a handler without a server, whose work would be the
-// same for all.
-func drive(h http.Handler) request {
-	r, err := http.NewRequest(http.MethodGet, "/", http.NoBody)
-	if err != nil {
-		panic(err)
-	}
-	r.RemoteAddr = client + ":1234"
-	w := &discard{header: make(http.Header)}
-	return func() int {
-		clear(w.header)
-		w.status = 0
-		h.ServeHTTP(w, r)
-		return w.status
-	}
-}
-
-// discard is a ResponseWriter that costs nothing itself.
-type discard struct {
-	header http.Header
-	status int
-}
-
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) WriteHeader(status int)      { d.status = status }
-func (d *discard) Write(b []byte) (int, error) { return len(b), nil }

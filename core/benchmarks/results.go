@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -24,7 +22,6 @@ type results struct {
 	System   string            `json:"system"`
 	Go       string            `json:"go"`
 	Redis    string            `json:"redis,omitempty"`
-	Others   float64           `json:"others"` // the share of the machine that others had meanwhile
 	Versions map[string]string `json:"versions"`
 	Tables   []*Table          `json:"tables"`
 }
@@ -44,7 +41,6 @@ func (r *run) results() *results {
 		s.Redis = r.redis.version()
 		r.redis.end()
 	}
-	s.Others = r.began.others(cpuTime())
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if m.Replace == nil {
@@ -53,44 +49,6 @@ func (r *run) results() *results {
 		}
 	}
 	return s
-}
-
-// ticks are processor time in the kernel's units: the machine's, and of them
-// those in which it did something, for us or for anybody.
-type ticks struct{ all, busy, ours float64 }
-
-// cpuTime is all zero where there is no /proc. Ours are also those of Redis,
-// once it has ended.
-func cpuTime() (t ticks) {
-	machine, _ := os.ReadFile("/proc/stat")
-	line, _, _ := strings.Cut(string(machine), "\n")
-	for i, f := range strings.Fields(line) {
-		n, err := strconv.ParseFloat(f, 64)
-		if err != nil || i > 8 { // a guest's time is in the user's already
-			continue
-		}
-		t.all += n
-		if i != 4 && i != 5 { // idle, and waiting for a disk
-			t.busy += n
-		}
-	}
-	process, _ := os.ReadFile("/proc/self/stat")
-	_, rest, _ := strings.Cut(string(process), ") ") // a name may have anything in it
-	if f := strings.Fields(rest); len(f) > 14 {
-		for _, own := range f[11:15] {
-			n, _ := strconv.ParseFloat(own, 64)
-			t.ours += n
-		}
-	}
-	return t
-}
-
-// others is the share of the machine that others have had since.
-func (t ticks) others(now ticks) float64 {
-	if now.all == t.all {
-		return 0
-	}
-	return max(0, (now.busy-t.busy-now.ours+t.ours)/(now.all-t.all))
 }
 
 func cpu() string {
@@ -104,7 +62,7 @@ func cpu() string {
 }
 
 func lastResults(dir, name string) (*results, error) {
-	text, err := os.ReadFile(filepath.Join(dir, "results", name))
+	text, err := os.ReadFile(filepath.Join(dir, "results", name+".json"))
 	if err != nil {
 		return nil, err
 	}
@@ -112,27 +70,21 @@ func lastResults(dir, name string) (*results, error) {
 	return r, json.Unmarshal(text, r)
 }
 
-// write leaves the results where people look for them.
-func (r *results) write(dir string) error {
-	text, err := r.json()
+// write leaves the results where people look for them: in a file, in charts, and between two marks of README.md.
+func (r *results) write(dir, name string) error {
+	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{"results/latest.json": text}
-	for _, c := range charts(r) {
-		if files["charts/"+c.File], err = c.svg(); err != nil {
-			return err
-		}
+	lines := bytes.ReplaceAll(text, []byte(`{"name"`), []byte("\n{\"name\"")) // one for each row
+	files := map[string][]byte{"results/" + name + ".json": append(lines, '\n')}
+	for _, c := range r.charts() {
+		files["charts/"+c.file+".svg"] = c.svg()
 	}
-	if files["README.md"], err = r.readme(filepath.Join(dir, "README.md")); err != nil {
+	if files["README.md"], err = replaced(filepath.Join(dir, "README.md"), name, r.markdown()); err != nil {
 		return err
 	}
 	return writeFiles(dir, files)
-}
-
-func (r *results) json() ([]byte, error) {
-	text, err := json.MarshalIndent(r, "", "\t")
-	return append(text, '\n'), err
 }
 
 func writeFiles(dir string, files map[string][]byte) error {
@@ -148,17 +100,39 @@ func writeFiles(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// readme returns the file at path with new results between its two marks.
-func (r *results) readme(path string) ([]byte, error) {
-	return replaced(path, "results", r.machine()+"\n"+r.participants()+r.text())
+// charts are those of the tables that there are.
+func (r *results) charts() (drawn []*chart) {
+	checks := &chart{
+		file: "redis-checks", title: "Checks a second in Redis", note: "More is better. Beside it: times redis_rate.",
+	}
+	for _, l := range loads {
+		r.panel(checks, l.title, "redis-checks", l.column)
+	}
+	size := &chart{file: "bytes", title: "Bytes that a key takes",
+		note: "Less is better. An exact answer needs each admission; the others keep a number or two."}
+	r.panel(size, "in Redis, a quota of 100 used up", "redis-bytes", "a key of 100")
+	r.panel(size, "in Redis, a quota of 1,000 used up", "redis-bytes", "a key of 1,000")
+	r.panel(size, "in memory, one admission", "memory-keys", "bytes")
+
+	leases := &chart{
+		file: "leases", title: fmt.Sprintf("Processes that share %s in any second", number(sharedQuota)),
+		note: "As APISIX does: each process counts, and they exchange counts. Beside checks a second: times redis_rate.",
+	}
+	r.panel(leases, "above the quota, %: 3 processes, 150 % load", "leases-over", "150 % by 3")
+	r.panel(leases, "above the quota, %: 8 processes, 150 % load", "leases-over", "150 % by 8")
+	r.panel(leases, "denied with room left, %: 3 processes, 100 % load", "leases-denied", "100 % by 3")
+	r.panel(leases, "denied with room left, %: 8 processes, 100 % load", "leases-denied", "100 % by 8")
+	r.panel(leases, "256 goroutines, one key", "leases-checks", "256, one key")
+	r.panel(leases, "64 goroutines, 1,000 keys, some far busier", "leases-checks", "64, zipf")
+	return slices.DeleteFunc([]*chart{checks, size, leases}, func(c *chart) bool { return c.panels == nil })
 }
 
-// machine is what has run, and where.
-func (r *results) machine() string {
-	return fmt.Sprintf("%s, `%s`: %d cores of %s (%s), which Redis and its clients share, "+
-		"and of which others took %.0f %%. Go %s, Redis %s, go-redis %s.\n",
-		r.Date, r.Command, r.Cores, r.CPU, r.System, 100*r.Others,
-		r.Go, r.Redis, r.Versions["github.com/redis/go-redis/v9"])
+// markdown is what ran, where, and all tables.
+func (r *results) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, `%s`: %d cores of %s (%s), which Redis and its clients share. Go %s, Redis %s, go-redis %s.\n",
+		r.Date, r.Command, r.Cores, r.CPU, r.System, r.Go, r.Redis, r.Versions["github.com/redis/go-redis/v9"])
+	return b.String() + r.text()
 }
 
 // text is all tables.
@@ -183,28 +157,4 @@ func replaced(path, name, text string) ([]byte, error) {
 		return nil, fmt.Errorf("%s has no marks for %s", path, name)
 	}
 	return slices.Concat(before, []byte(begin+text+end), after), nil
-}
-
-// participants are the modules that take part.
-func (r *results) participants() string {
-	var b strings.Builder
-	b.WriteString("| | version | what it keeps of a key | exact |\n|---|---|---|---|\n")
-	seen := make(map[string]bool)
-	all := append(inRedis(nil), inMemory()...)
-	for _, f := range frameworks {
-		all = append(all, contestant{peer: f.other})
-	}
-	for _, c := range all {
-		if seen[c.module] || c.kind == floor {
-			continue
-		}
-		seen[c.module] = true
-		is := "no"
-		if c.kind == exact {
-			is = "yes"
-		}
-		version := cmp.Or(strings.TrimPrefix(r.Versions[c.module], "v"), "this one")
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", c.name, version, c.keeps, is)
-	}
-	return b.String()
 }

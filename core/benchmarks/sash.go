@@ -13,36 +13,24 @@ import (
 // sash returns a contestant of this module. To measure other limits, another store or other options, add a line to
 // a list of contestants.
 func sash(name string, limits func(limit) core.Limits, store func(limit) core.Store, opts ...core.Option) contestant {
-	return contestant{
-		peer:    peer{name, "github.com/sashlimit/sash", exact, "each admission"},
-		command: "evalsha",
-		windows: len(limits(limit{quota: 1, window: time.Second})),
-		forgets: true,
-		make: func(l limit) (limiter, error) {
-			// Allow brings its own key, so this function is never asked for one.
-			key := core.By(func(context.Context) (string, error) { return "", core.ErrNoKey })
-			// The timeout is long, so that a busy machine is not taken for an outage.
-			with := []core.Option{core.WithStore(store(l)), core.WithTimeout(time.Second)}
-			lim, err := core.New(limits(l), key, append(with, opts...)...)
-			if err != nil {
-				return limiter{}, err
+	return contestant{name, exact, func(l limit) (limiter, error) {
+		// Allow brings its own key, so this function is never asked for one.
+		key := core.By(func(context.Context) (string, error) { return "", core.ErrNoKey })
+		// The timeout is long, so that a busy machine is not taken for an outage.
+		with := []core.Option{core.WithStore(store(l)), core.WithTimeout(time.Second)}
+		lim, err := core.New(limits(l), key, append(with, opts...)...)
+		if err != nil {
+			return limiter{}, err
+		}
+		check := func(ctx context.Context, key string) (bool, error) {
+			d, err := lim.Allow(ctx, key)
+			if d.Degraded { // decided in this process, which would be other work
+				err = errors.Join(err, errors.New("decided without the store"))
 			}
-			return limiter{checker{lim, max(1, l.cost)}.check, func() { lim.Close() }}, nil
-		},
-	}
-}
-
-type checker struct {
-	limiter *core.Limiter
-	cost    int
-}
-
-func (c checker) check(ctx context.Context, key string) (bool, error) {
-	d, err := c.limiter.AllowN(ctx, key, c.cost)
-	if d.Degraded { // decided in this process, which would be other work
-		err = errors.Join(err, errors.New("decided without the store"))
-	}
-	return d.Allowed, err
+			return d.Allowed, err
+		}
+		return limiter{check, func() { lim.Close() }}, nil
+	}}
 }
 
 func one(l limit) core.Limits { return core.Limits{{Quota: l.quota, Window: l.window}} }
@@ -55,14 +43,9 @@ func using(a core.Algorithm) func(limit) core.Limits {
 // bucketOf is a bucket of the quota that is full again after a window.
 func bucketOf(l limit) core.Limits { return core.Limits{core.TokenBucket(one(l)[0], l.quota)} }
 
-// Further limits keep the log longer. Of a load that keeps the first half full
-// they admit all.
+// two adds a limit of a longer window. Of a load that uses half of the first it admits all.
 func two(l limit) core.Limits {
 	return append(one(l), core.Limit{Quota: 3 * l.quota / 2, Window: 2 * l.window})
-}
-
-func three(l limit) core.Limits {
-	return append(two(l), core.Limit{Quota: 2 * l.quota, Window: 3 * l.window})
 }
 
 func remote(rdb redisstore.Client) func(limit) core.Store {

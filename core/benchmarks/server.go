@@ -45,18 +45,15 @@ func (s *server) do(args ...string) any {
 
 func (s *server) flush() { s.do("FLUSHALL") }
 
-// used is the time in µs that the server has spent.
-type used struct{ command, thread float64 }
-
-// used is what the server says of one command, and of its only thread that
-// does commands: reading, parsing and writing included.
-func (s *server) used(command string) used {
+// spent is the time in µs that the server has spent in its only thread that does commands: reading, parsing and writing
+// included.
+func (s *server) spent() (micros float64) {
 	cpu := fmt.Sprint(s.do("INFO", "cpu"))
-	return used{
-		command: field(fmt.Sprint(s.do("INFO", "commandstats")), `cmdstat_`+command+`:calls=\d+,usec=(\d+)`),
-		thread: 1e6 * (field(cpu, `used_cpu_user_main_thread:([\d.]+)`) +
-			field(cpu, `used_cpu_sys_main_thread:([\d.]+)`)),
+	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys)_main_thread:([\d.]+)`).FindAllStringSubmatch(cpu, -1) {
+		seconds, _ := strconv.ParseFloat(m[1], 64)
+		micros += seconds * 1e6
 	}
+	return micros
 }
 
 func (s *server) version() string {
@@ -71,16 +68,6 @@ func (s *server) bytes() (n int64) {
 		n += size
 	}
 	return n
-}
-
-// field is a number in what INFO says, 0 if it is not there.
-func field(info, pattern string) float64 {
-	m := regexp.MustCompile(pattern).FindStringSubmatch(info)
-	if m == nil {
-		return 0
-	}
-	f, _ := strconv.ParseFloat(m[1], 64)
-	return f
 }
 
 // program is the testing.TB of a program that is no test, as far as redistest

@@ -31,18 +31,18 @@ func (r *run) share() {
 				s.flush()
 				mean := lim.window * 100 / time.Duration(lim.quota*percent)
 				j := job{
-					Addrs: []string{s.Addr()}, Limiter: c.name, Quota: lim.quota, Window: lim.window, Keys: 1,
-					Workers: 64, Span: r.span * 25 / 4, Mean: mean,
+					Addr: s.Addr(), Limiter: c.name, Quota: lim.quota, Window: lim.window, Workers: 64,
+					Span: r.span * 25 / 4, Mean: mean,
 				}
-				sample, fault := j.together(n, func() {})
-				if fault = cmp.Or(fault, sample.trouble(floor, false)); fault != nil {
-					over.row(c).fault(column, fault)
+				calls, err := j.together(n)
+				if err != nil {
+					over.row(c).fault(column, err)
 					continue
 				}
-				u := lim.judge(sample.calls)
+				u := lim.judge(calls)
 				over.row(c).add(column, 100*float64(u.over)/float64(lim.quota))
-				admitted.row(c).add(column, 100*float64(sample.allowed)/float64(u.ideal))
-				denied.row(c).add(column, 100*float64(u.denied)/float64(sample.checks))
+				admitted.row(c).add(column, 100*float64(u.admitted)/float64(u.ideal))
+				denied.row(c).add(column, 100*float64(u.denied)/float64(len(calls)))
 				longest.row(c).add(column, u.longest.Seconds()*1e3)
 				if c.kind == exact && u.over > 0 {
 					r.err = errors.Join(r.err, fmt.Errorf("%s, %s: %d above the quota", c.name, column, u.over))
@@ -62,10 +62,11 @@ type call struct {
 
 // shared is how exactly processes have shared a quota.
 type shared struct {
-	over    int // units above it in the fullest window
-	ideal   int // units that an exact limiter admits of the same requests
-	denied  int // requests, although the window had room
-	longest time.Duration
+	over     int // units above it in the fullest window
+	admitted int
+	ideal    int // units that an exact limiter admits of the same requests
+	denied   int // requests, although the window had room
+	longest  time.Duration
 }
 
 // judge scores calls of several processes. A unit is admitted at some instant between the question and the answer. It
@@ -84,7 +85,7 @@ func (l limit) judge(calls []call) (s shared) {
 		}
 	}
 	slices.Sort(answered)
-	s.ideal = len(exactly)
+	s.admitted, s.ideal = len(asked), len(exactly)
 	before := func(instants []int64, end int64) int {
 		return sort.Search(len(instants), func(i int) bool { return instants[i] >= end })
 	}

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // Table is what was measured of some contestants in one respect.
@@ -28,9 +26,8 @@ type Row struct {
 
 // Cell has a number of each round, or says why it has none.
 type Cell struct {
-	Median float64 `json:"median"`
-	Rounds series  `json:"rounds"`
-	Fault  string  `json:"fault,omitempty"`
+	Rounds []float64 `json:"rounds"`
+	Fault  string    `json:"fault,omitempty"`
 }
 
 func (t *Table) row(c contestant) *Row { return t.named(c.name, c.kind) }
@@ -46,23 +43,17 @@ func (t *Table) named(name string, k kind) *Row {
 	return r
 }
 
-func (r *Row) cell(column string) *Cell {
+func (r *Row) add(column string, value float64) {
 	c := r.Cells[column]
 	if c == nil {
 		c = new(Cell)
 		r.Cells[column] = c
 	}
-	return c
-}
-
-func (r *Row) add(column string, value float64) {
-	c := r.cell(column)
 	value, _ = strconv.ParseFloat(strconv.FormatFloat(value, 'g', 5, 64), 64) // the others are chance
 	c.Rounds = append(c.Rounds, value)
-	c.Median = c.Rounds.median()
 }
 
-func (r *Row) fault(column string, err error) { r.cell(column).Fault = err.Error() }
+func (r *Row) fault(column string, err error) { r.Cells[column] = &Cell{Fault: err.Error()} }
 
 // against makes a row the one that all ratios are to.
 func (t *Table) against(row string) {
@@ -71,46 +62,31 @@ func (t *Table) against(row string) {
 	}
 }
 
-// fastest is the row with the least in a column.
-func (t *Table) fastest(column string, k kind) (name string) {
-	least := math.Inf(1)
+// rounds are nil where there is no number.
+func (t *Table) rounds(row, column string) []float64 {
 	for _, r := range t.Rows {
-		if v, ok := t.value(r.Name, column); ok && r.Kind == k && v < least {
-			name, least = r.Name, v
+		if c := r.Cells[column]; r.Name == row && c != nil && c.Fault == "" {
+			return c.Rounds
 		}
 	}
-	return name
+	return nil
 }
 
 // value is the median of the rounds.
 func (t *Table) value(row, column string) (float64, bool) {
-	for _, r := range t.Rows {
-		if c := r.Cells[column]; r.Name == row && c != nil && c.Fault == "" && len(c.Rounds) > 0 {
-			return c.Median, true
-		}
-	}
-	return 0, false
+	all := t.rounds(row, column)
+	return median(all), all != nil
 }
 
 // ratio is the median of the ratios within each round: what slows down the
 // machine for a while slows down both sides of a ratio.
 func (t *Table) ratio(row, column string) (float64, bool) {
-	reference := t.Reference[column]
-	_, ok := t.value(row, column)
-	_, also := t.value(reference, column)
-	if !ok || !also {
-		return 0, false
-	}
-	of := func(row string) series {
-		i := slices.IndexFunc(t.Rows, func(r *Row) bool { return r.Name == row })
-		return t.Rows[i].Cells[column].Rounds
-	}
-	a, b := of(row), of(reference)
-	var each series
+	a, b := t.rounds(row, column), t.rounds(t.Reference[column], column)
+	var each []float64
 	for i := range min(len(a), len(b)) {
 		each = append(each, a[i]/b[i])
 	}
-	return each.median(), true
+	return median(each), each != nil
 }
 
 // text is the table as Markdown whose columns line up.
@@ -122,8 +98,6 @@ func (t *Table) text() string {
 			continue
 		}
 		line := []string{r.Name}
-		var faulty []string
-		fault := ""
 		for _, column := range t.Columns {
 			cell := ""
 			if v, ok := t.value(r.Name, column); ok {
@@ -133,13 +107,9 @@ func (t *Table) text() string {
 				}
 			} else if c := r.Cells[column]; c != nil {
 				cell = "–"
-				faulty = append(faulty, column)
-				fault = cmp.Or(fault, c.Fault)
+				faults = append(faults, fmt.Sprintf("%s (%s): %s.", r.Name, column, c.Fault))
 			}
 			line = append(line, cell)
-		}
-		if fault != "" {
-			faults = append(faults, fmt.Sprintf("%s (%s): %s.", r.Name, strings.Join(faulty, "; "), fault))
 		}
 		lines = append(lines, line)
 	}
@@ -150,32 +120,14 @@ func (t *Table) text() string {
 	return text
 }
 
-// markdown is a table whose columns line up. Its first line are their names.
+// markdown is a table. Its first line are the names of its columns.
 func markdown(title string, lines [][]string) string {
-	widths := make([]int, len(lines[0]))
-	for _, line := range lines {
-		for i, cell := range line {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell), 3)
-		}
-	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n", title)
 	for i, line := range lines {
-		for j, cell := range line {
-			pad := strings.Repeat(" ", widths[j]-utf8.RuneCountInString(cell))
-			if j == 0 {
-				b.WriteString("| " + cell + pad + " |")
-			} else {
-				b.WriteString(" " + pad + cell + " |")
-			}
-		}
-		b.WriteByte('\n')
+		b.WriteString("| " + strings.Join(line, " | ") + " |\n")
 		if i == 0 {
-			b.WriteString("|" + strings.Repeat("-", widths[0]+2) + "|")
-			for _, w := range widths[1:] {
-				b.WriteString(strings.Repeat("-", w+1) + ":|")
-			}
-			b.WriteByte('\n')
+			b.WriteString("|---|" + strings.Repeat("---:|", len(line)-1) + "\n")
 		}
 	}
 	return b.String()
@@ -216,14 +168,11 @@ func times(f float64) string {
 	return number(f)
 }
 
-// series are the values of one cell, one of each round.
-type series []float64
-
-func (s series) median() float64 {
-	sorted := slices.Sorted(slices.Values(s))
-	n := len(sorted)
+func median(all []float64) float64 {
+	n := len(all)
 	if n == 0 {
 		return 0
 	}
+	sorted := slices.Sorted(slices.Values(all))
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
