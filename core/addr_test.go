@@ -82,7 +82,8 @@ func TestFoundAddresses(t *testing.T) {
 			}
 		}
 		ip, err := keyOf(t, core.ByIP(), from("203.0.113.9:1"))
-		if got, gotErr := keyOf(t, c.key, found(c.of(netip.MustParseAddr("203.0.113.9")))); got != ip || gotErr != err {
+		got, gotErr := keyOf(t, c.key, found(c.of(netip.MustParseAddr("203.0.113.9"))))
+		if got != ip || !errors.Is(gotErr, err) {
 			t.Errorf("%s: the key is %q, %v; that of ByIP is %q, %v", name, got, gotErr, ip, err)
 		}
 	}

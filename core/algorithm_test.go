@@ -41,9 +41,9 @@ func configErrors(err error) (all []*core.ConfigError) {
 	return all
 }
 
-// algorithmLimits returns a limit of each algorithm, by its name, that admits quota units at once and in a window.
-func algorithmLimits(quota int, window time.Duration) map[string]core.Limit {
-	l := core.Limit{Quota: quota, Window: window}
+// algorithmLimits returns a limit of each algorithm, by its name, that admits quota units at once and in a minute.
+func algorithmLimits(quota int) map[string]core.Limit {
+	l := core.Limit{Quota: quota, Window: time.Minute}
 	return map[string]core.Limit{
 		"fixed window": l.With(core.FixedWindow), "sliding counter": l.With(core.SlidingCounter),
 		"token bucket": core.TokenBucket(l, quota),
@@ -53,7 +53,7 @@ func algorithmLimits(quota int, window time.Duration) map[string]core.Limit {
 // Options that suit none of the limits are errors that name the option and the algorithm. Beside a limit that they suit
 // they apply to that one.
 func TestWhatAlgorithmsCannotDo(t *testing.T) {
-	for name, limit := range algorithmLimits(3, time.Minute) {
+	for name, limit := range algorithmLimits(3) {
 		newWith := func(p core.Policy, opts ...core.Option) error {
 			_, err := core.New(p, core.ByText(), opts...)
 			return err
@@ -77,7 +77,7 @@ func TestWhatAlgorithmsCannotDo(t *testing.T) {
 
 // A store that does not have an algorithm is an error that says so.
 func TestStoresWithoutAlgorithms(t *testing.T) {
-	for name, limit := range algorithmLimits(3, time.Minute) {
+	for name, limit := range algorithmLimits(3) {
 		_, err := core.New(limit, core.ByText(), core.WithStore(oneLog{new(coretest.FakeStore)}))
 		wantFault(t, err, "With", name, "this algorithm")
 	}
@@ -150,7 +150,7 @@ func TestParseTokenBucket(t *testing.T) {
 
 // Keys leave a memory store when their numbers say nothing any more, and not before.
 func TestNumbersLeaveMemory(t *testing.T) {
-	for name, limit := range algorithmLimits(3, time.Minute) {
+	for name, limit := range algorithmLimits(3) {
 		beside := core.Limits{core.PerSecond(9), limit}
 		for company, p := range map[string]core.Policy{"alone": limit, "beside a log": beside} {
 			inBubble(t, name+" "+company, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestNumbersLeaveMemory(t *testing.T) {
 // the places.
 func TestFullStoreOfAlgorithms(t *testing.T) {
 	testlen.SkipRace(t)
-	for name, limit := range algorithmLimits(3, time.Minute) {
+	for name, limit := range algorithmLimits(3) {
 		beside := core.Limits{core.PerSecond(9), limit}
 		for company, p := range map[string]core.Policy{"alone": limit, "beside a log": beside} {
 			inBubble(t, name+" "+company, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestFullStoreOfAlgorithms(t *testing.T) {
 // A key that has drawn from shared numbers stays with them until they say nothing any more: with the next free place it
 // would have a second quota.
 func TestNoSecondQuotaOutOfSharedNumbers(t *testing.T) {
-	for name, limit := range algorithmLimits(1, time.Minute) {
+	for name, limit := range algorithmLimits(1) {
 		inBubble(t, name, func(t *testing.T) {
 			s := core.NewMemoryStore(core.WithMaxKeys(1))
 			l := newLimiter(t, limit, core.WithStore(s))

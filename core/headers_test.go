@@ -66,7 +66,8 @@ func TestHeadersByUnit(t *testing.T) {
 		outer := newLimiterBy(t, core.Limits{
 			core.PerMinute(60), core.PerHour(1000), core.PerMinute(900).Of("tokens"), core.PerHour(1000).Of("tokens"),
 		}, core.Global(), style, cost)
-		inner := newLimiterBy(t, core.Limits{core.PerMinute(500).Of("tokens"), core.InFlight(1)}, core.Global(), style, cost)
+		inner := newLimiterBy(t, core.Limits{core.PerMinute(500).Of("tokens"), core.InFlight(1)}, core.Global(), style,
+			cost)
 		for i, step := range []struct {
 			tokens  string
 			allowed bool
@@ -119,7 +120,10 @@ func TestWithHeadersFunc(t *testing.T) {
 			panic("boom")
 		}))
 	for i, want := range []http.Header{
-		{"Ratelimit": {`"1-per-hour";r=0;t=3600`}, "Ratelimit-Policy": {"mine"}, "X-Policy": {`"1-per-hour";q=1;w=3600`}},
+		{
+			"Ratelimit": {`"1-per-hour";r=0;t=3600`}, "Ratelimit-Policy": {"mine"},
+			"X-Policy": {`"1-per-hour";q=1;w=3600`},
+		},
 		{"Ratelimit-Policy": {"mine"}, "X-Policy": {""}, "Retry-After": {"60"}, "Cache-Control": {"no-store"}},
 		{},
 	} {

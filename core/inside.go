@@ -34,7 +34,7 @@ func (l inside) Answering(opts []Option) (*Limiter, error) {
 	c := configure(opts)
 	c.refuseInRules()
 	const passEarlier = "pass it to New, or to rules.WithOptions" //nolint:gosec // it has no password
-	own := *l.Limiter                                             //nolint:govet // what has locks is shared by pointer
+	own := *l.Limiter                                             // what has locks is shared by pointer
 	for _, option := range c.given {
 		switch option.name {
 		case headersOption:
@@ -60,7 +60,7 @@ func (l inside) Answering(opts []Option) (*Limiter, error) {
 // ByText returns a limiter that decides as this one does, with the same logs, about the identities that texts name,
 // whatever its own key is.
 func (l inside) ByText() *Limiter {
-	own := *l.Limiter //nolint:govet // what has locks is shared by pointer
+	own := *l.Limiter // what has locks is shared by pointer
 	own.gate.Key = keys.ByText()
 	return &own
 }

@@ -243,8 +243,8 @@ func WithCountDenied() Option {
 	})
 }
 
-// WithSpread gives each denied request a RetryAfter of its own. Without it all requests of a key that are denied get the
-// instant of the first unit that will be free, so clients that obey come back together, and all but one are denied
+// WithSpread gives each denied request a RetryAfter of its own. Without it all requests of a key that are denied get
+// the instant of the first unit that will be free, so clients that obey come back together, and all but one are denied
 // again. With it the first gets that instant, the next one that of the second unit, and so on; each unit is taken to be
 // used again as soon as it is free. A request that would have to wait longer than most gets the first instant again; 0
 // is twenty windows.

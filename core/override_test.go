@@ -155,7 +155,7 @@ func TestOverrideLiftsNoBan(t *testing.T) {
 func TestOverrideUnlimitedSettles(t *testing.T) {
 	l := newLimiter(t, core.Limits{core.PerHour(5), core.PerHour(100).Of("tokens")}, core.WithOverrides())
 	overrideIn(t, l, "k", core.Override{Unlimited: true})
-	d := allowCosts(t, l, core.Costs{"tokens": 600}, true)
+	d := allowCosts(t, l, core.Costs{"tokens": 600})
 	if err := d.SettleCosts(t.Context(), core.Costs{"tokens": 30, "requests": 2}); err != nil {
 		t.Error(err)
 	}
@@ -272,7 +272,7 @@ func TestOverrideUnlimitedWithShadow(t *testing.T) {
 			if len(policy) > 1 {
 				costs["tokens"] = 1
 			}
-			allowCosts(t, l, costs, true)
+			allowCosts(t, l, costs)
 			if !shadow.Allowed || shadow.RetryAfter != 0 || shadow.Used != used {
 				t.Errorf("%v: shadow %v, want it allowed with %d used", policy, shadow, used)
 			}
@@ -342,9 +342,9 @@ func TestOverrideUnlimitedWhileOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.PerHour(1), core.WithOverrides())
 		admits(t, l, "k", 1)
-		first := wait(t, l, "k", 1)
+		first := wait(t, l, 1)
 		overrideIn(t, l, "k", core.Override{Unlimited: true})
-		second := wait(t, l, "k", 1, 10*time.Second)
+		second := wait(t, l, 1, 10*time.Second)
 		began := time.Now()
 		for _, w := range []*waiter{first, second} {
 			if <-w.done; w.err != nil || !w.d.Allowed || time.Since(began) > time.Second {

@@ -30,6 +30,7 @@ func abilities() map[string]ability {
 			Limits: core.Limits{core.PerMinute(3)}, Until: time.Now().Add(300 * 24 * time.Hour),
 		})
 	}
+	failed := func(_ *http.Request, status int) bool { return status >= 500 }
 	return map[string]ability{
 		"units": {
 			limits: core.Limits{core.PerMinute(30).Of("tokens")},
@@ -44,7 +45,7 @@ func abilities() map[string]ability {
 		"override":     {opts: []core.Option{core.WithOverrides()}, prepare: forThree},
 		"lease":        {opts: []core.Option{core.WithLease(20 * time.Millisecond)}, far: true},
 		"ban":          {opts: []core.Option{core.WithBan(4, time.Minute, time.Minute)}},
-		"refund":       {opts: []core.Option{core.WithRefund(func(_ *http.Request, code int) bool { return code >= 500 })}},
+		"refund":       {opts: []core.Option{core.WithRefund(failed)}},
 		"count denied": {opts: []core.Option{core.WithCountDenied()}},
 		"shadow":       {opts: []core.Option{core.WithShadow(core.PerMinute(2))}},
 		"secret":       {opts: []core.Option{core.WithSecret([]byte("0123456789abcdef"))}},
@@ -131,7 +132,8 @@ func tryPair(t *testing.T, r *rand.Rand, far bool, one, other string, a, b abili
 	}
 	l, err := core.New(policy, user, opts...)
 	remedy, refused := refusedPairs[one+", "+other]
-	if wrong := configErrors(err); refused != (err != nil) || refused && (len(wrong) != 1 || wrong[0].Remedy != remedy) {
+	wrong := configErrors(err)
+	if refused != (err != nil) || refused && (len(wrong) != 1 || wrong[0].Remedy != remedy) {
 		t.Fatalf("refused: %v, %v, want the remedy %q", refused, err, remedy)
 	}
 	if refused {

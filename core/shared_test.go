@@ -55,7 +55,7 @@ func TestSettledAfterTheWindowInASharedLog(t *testing.T) {
 		askOnce(t, newLimiter(t, core.PerDay(1), core.WithStore(logs), core.WithName("occupant")), "k")
 		l := newLimiter(t, core.Limits{core.PerMinute(5), core.PerMinute(100).Of("tokens")}, core.WithStore(logs))
 		for after, want := range map[time.Duration]int{time.Minute - 1: 60, time.Minute: 0} {
-			d := allowCosts(t, l, nil, true)
+			d := allowCosts(t, l, nil)
 			time.Sleep(after)
 			if err := d.SettleCosts(t.Context(), core.Costs{"tokens": 60}); err != nil {
 				t.Error(err)

@@ -16,7 +16,9 @@ import (
 
 // herd has clients come at one time and again after RetryAfter until each was admitted once. It returns how many
 // requests that took for each admission, and how long until the last one.
-func herd(t *testing.T, clients int, latency func(int) time.Duration, processes ...*core.Limiter) (float64, time.Duration) {
+func herd(
+	t *testing.T, clients int, latency func(int) time.Duration, processes ...*core.Limiter,
+) (float64, time.Duration) {
 	t.Helper()
 	var requests atomic.Int64
 	var wg sync.WaitGroup

@@ -50,7 +50,7 @@ type waiter struct {
 }
 
 // wait calls WaitN on a goroutine of its own, and returns when that waits or has ended.
-func wait(t *testing.T, l *core.Limiter, key string, cost int, timeout ...time.Duration) *waiter {
+func wait(t *testing.T, l *core.Limiter, cost int, timeout ...time.Duration) *waiter {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	if len(timeout) > 0 {
@@ -60,7 +60,7 @@ func wait(t *testing.T, l *core.Limiter, key string, cost int, timeout ...time.D
 	w := &waiter{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		w.d, w.err = l.WaitN(ctx, key, cost)
+		w.d, w.err = l.WaitN(ctx, "k", cost)
 		w.at = time.Now()
 	}()
 	synctest.Wait()
@@ -168,15 +168,15 @@ func TestWaitAgainstOracle(t *testing.T) {
 			}
 			waiters := make([]*waiter, last)
 			for i, cost := range costs[:last] {
-				waiters[i] = wait(t, l, "k", cost)
+				waiters[i] = wait(t, l, cost)
 			}
 			who := fmt.Sprintf("trial %d, %v, %v behind %v", trial, limits, costs, log)
-			w := wait(t, l, "k", costs[last], takes+1)
+			w := wait(t, l, costs[last], takes+1)
 			counts["in time"]++
 			if trial%5 == 0 && last > 0 { // one more waiter, which is too late and is refused at some instant
 				counts["late"]++
 				more := oracle(limits, log, now, append(slices.Clone(costs), 1))[last+1].Sub(now)
-				late := wait(t, l, "k", 1, max(more-time.Microsecond, 1))
+				late := wait(t, l, 1, max(more-time.Microsecond, 1))
 				<-late.done
 				if !errors.Is(late.err, context.DeadlineExceeded) || late.d.Allowed || late.d.RetryAfter > more {
 					t.Errorf("%s: one more: %v, Retry-After %v of %v", who, late.err, late.d.RetryAfter, more)
@@ -227,7 +227,7 @@ func TestWaitMistakesAreToldAtOnce(t *testing.T) {
 		for _, queue := range []int{0, 1, 10} { // at the head, and behind others
 			var queued []*waiter
 			for range queue {
-				queued = append(queued, wait(t, l, "k", 1))
+				queued = append(queued, wait(t, l, 1))
 			}
 			for _, cost := range []int{4, 5, 6, math.MaxInt} {
 				d, err := l.WaitN(t.Context(), "k", cost)
@@ -261,7 +261,7 @@ func TestWaitMistakesAreToldAtOnce(t *testing.T) {
 			}
 		}))
 		take(t, l, 1)
-		first := wait(t, l, "k", 1)
+		first := wait(t, l, 1)
 		asked = 0
 		past, cancel := context.WithDeadline(t.Context(), start)
 		if _, err := l.Wait(past, "k"); !errors.Is(err, context.DeadlineExceeded) || asked != 0 {
@@ -287,11 +287,11 @@ func TestWaitStoreError(t *testing.T) {
 		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithFailure(core.FailClosed))
 		start := time.Now()
 		take(t, l, 1)
-		first := wait(t, l, "k", 1)
+		first := wait(t, l, 1)
 		if !first.ended() || !errors.As(first.err, new(*core.StoreError)) {
 			t.Errorf("%v", first.err)
 		}
-		wait(t, l, "k", 1).admitted(t, start.Add(time.Hour))
+		wait(t, l, 1).admitted(t, start.Add(time.Hour))
 	})
 }
 
@@ -358,9 +358,9 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 			core.WithStore(failing{core.NewMemoryStore(), &broken}))
 		start := time.Now()
 		take(t, l, 1)
-		first, second := wait(t, l, "k", 1), wait(t, l, "k", 1)
+		first, second := wait(t, l, 1), wait(t, l, 1)
 		broken.Store(true)
-		third := wait(t, l, "k", 1, 15*time.Second)
+		third := wait(t, l, 1, 15*time.Second)
 		for _, w := range []*waiter{first, second, third} {
 			w.admitted(t, start.Add(10*time.Second))
 		}
@@ -394,7 +394,7 @@ func TestResetWakesWaitOfABan(t *testing.T) {
 		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Banned {
 			t.Fatalf("%+v, %v", d, err)
 		}
-		first := wait(t, l, "k", 1)
+		first := wait(t, l, 1)
 		time.Sleep(time.Minute)
 		if err := l.Reset(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -409,7 +409,7 @@ func TestWaitStartsNoGoroutine(t *testing.T) {
 		before := inBubbles()
 		waiters := make([]*waiter, 20)
 		for i := range waiters {
-			waiters[i] = wait(t, l, "k", 1, 100*time.Hour)
+			waiters[i] = wait(t, l, 1, 100*time.Hour)
 		}
 		if n := inBubbles() - before; n != len(waiters)-1 { // the first was admitted
 			t.Errorf("%d goroutines for %d waiters", n, len(waiters)-1)
@@ -477,7 +477,7 @@ func TestWaitCrowd(t *testing.T) {
 			t.Errorf("%d admitted, %d not: the test proves little", len(log), gone)
 		}
 		time.Sleep(limit.Window)
-		wait(t, l, "k", limit.Quota).admitted(t, time.Now(), "who comes after the crowd")
+		wait(t, l, limit.Quota).admitted(t, time.Now(), "who comes after the crowd")
 	})
 }
 

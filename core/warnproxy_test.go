@@ -99,7 +99,7 @@ func TestWarnsOfRewrittenPeer(t *testing.T) {
 // A client has 2^64 IPv6 addresses, and 2^16 ports, so a key that is one of them as a text limits nobody.
 func TestWarnsOfAddressesAsTexts(t *testing.T) {
 	by := func(text string) core.Key {
-		return core.By(func(r *http.Request) (string, error) { return text, nil })
+		return core.By(func(*http.Request) (string, error) { return text, nil })
 	}
 	peer := core.By(func(r *http.Request) (string, error) { return r.RemoteAddr, nil })
 	value := core.ByValue(foundKey{})

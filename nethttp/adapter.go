@@ -83,7 +83,7 @@ func canMore(w http.ResponseWriter) bool {
 	known := 3 // of http.ResponseWriter
 	for _, has := range []bool{
 		is[http.Flusher](w), is[http.Hijacker](w), is[http.Pusher](w), is[io.ReaderFrom](w), is[io.StringWriter](w),
-		is[http.CloseNotifier](w), //nolint:staticcheck // httpsnoop has it
+		is[interface{ CloseNotify() <-chan bool }](w),
 		is[interface{ Unwrap() http.ResponseWriter }](w),
 		is[interface{ FlushError() error }](w),
 		is[interface{ EnableFullDuplex() error }](w),

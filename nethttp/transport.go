@@ -85,7 +85,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		t.pause(r.Context(), key, min(pause, longestPause))
 		least := floor << (sent - 1)
-		least += rand.N(least / 2) //nolint:gosec // clients that are refused together do not come back together
+		least += rand.N(least / 2) // clients that are refused together do not come back together
 		if sent > resends || pause > longestPause || endsWithin(r.Context(), max(pause, least)) {
 			return response, nil
 		}

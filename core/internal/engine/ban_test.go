@@ -11,14 +11,15 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-func banning(denials int, within, first time.Duration) func(*engine.Config) {
-	return func(c *engine.Config) { c.Ban = &engine.Ban{Denials: denials, Within: within, First: first} }
+// banning is a ban after some denials within a minute.
+func banning(denials int, first time.Duration) func(*engine.Config) {
+	return func(c *engine.Config) { c.Ban = &engine.Ban{Denials: denials, Within: time.Minute, First: first} }
 }
 
 // TestBans has each ban last twice as long as the one before, up to 64 times the first, and forgets them.
 func TestBans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, banning(3, time.Minute, time.Second))
+		e := newEngine(t, banning(3, time.Second))
 		s := compile(t, e, "1/hour")
 		ask := func() *engine.Result {
 			return allow(t, e, s, &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1, Tries: true})
@@ -26,8 +27,8 @@ func TestBans(t *testing.T) {
 		if r := ask(); !r.Allowed {
 			t.Fatal("the first request was denied")
 		}
-		for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 64} {
-			want *= time.Second
+		for _, seconds := range []int{1, 2, 4, 8, 16, 32, 64, 64} {
+			want := time.Duration(seconds) * time.Second
 			for range 2 {
 				if r := ask(); r.Allowed || r.Cause != engine.ByLimits {
 					t.Fatalf("before a ban of %v: cause %v", want, r.Cause)
@@ -80,7 +81,7 @@ func TestNoBan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := newEngine(t, banning(1, time.Minute, time.Second))
+				e := newEngine(t, banning(1, time.Second))
 				s := compile(t, e, "100/day", c.limit)
 				a := c.ask
 				a.Identities, a.Cost = identities(s, "a", "o"), 1
@@ -106,7 +107,7 @@ func TestMistakesInBans(t *testing.T) {
 			t.Errorf("%v: %v", b, err)
 		}
 	}
-	e := newEngine(t, banning(1, time.Minute, time.Minute))
+	e := newEngine(t, banning(1, time.Minute))
 	_, err := e.Compile(limits(t, "1/hour by org", "2 in flight"), "limits")
 	if err == nil || !strings.Contains(err.Error(), "bans need a limit that has a window and the limiter's key") {
 		t.Errorf("no limit counts: %v", err)

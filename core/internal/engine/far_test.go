@@ -158,7 +158,7 @@ func TestOnlyTheFirstAsks(t *testing.T) {
 // remembered, and with it no answer of its own log.
 func TestBanBesideKnownDenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, new(far).on(denyCache), banning(3, time.Minute, time.Second))
+		e := newEngine(t, new(far).on(denyCache), banning(3, time.Second))
 		s := compile(t, e, "1/hour by org", "1/hour")
 		ask := func(user string) *engine.Result {
 			return allow(t, e, s, &engine.Ask{Identities: identities(s, user, "o"), Cost: 1, Tries: true})
@@ -459,7 +459,7 @@ func TestLostPermits(t *testing.T) {
 func TestOneBanOfTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := new(far)
-		e := newEngine(t, f.on(), banning(1, time.Minute, time.Second))
+		e := newEngine(t, f.on(), banning(1, time.Second))
 		s := compile(t, e, "1/hour")
 		ask := func() *engine.Result {
 			return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1, Tries: true})

@@ -83,7 +83,7 @@ func (o *Override) value(policy, key string) (text string, err error) {
 	add(left > maxOverride, end, "the end is more than a year ahead", "set an earlier one, and renew it")
 	add(len(o.Note) > maxNote || !utf8.ValidString(o.Note), strconv.Itoa(len(o.Note))+" bytes of Note",
 		"the note is too long, or not UTF-8", fmt.Sprintf("use at most %d bytes of UTF-8", maxNote))
-	var limits []storedLimit
+	limits := make([]storedLimit, 0, len(o.Limits))
 	for i := range o.Limits {
 		g := &o.Limits[i]
 		add(g.Key != nil || g.InFlight, g.String(),
@@ -100,7 +100,7 @@ func (o *Override) value(policy, key string) (text string, err error) {
 		return "", errors.Join(wrong...)
 	}
 	stored := storedOverride{Policy: policy, Key: key, Denied: o.Denied, Unlimited: o.Unlimited, Note: o.Note}
-	if limits != nil {
+	if o.Limits != nil {
 		if stored.Limits, err = json.Marshal(limits); err != nil {
 			return "", err
 		}

@@ -137,8 +137,8 @@ func TestOverridesElsewhere(t *testing.T) {
 func TestLaterEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, overriding)
-		set := func(spec *keys.Spec, id store.Identity, hours time.Duration) {
-			o := &engine.Override{Denied: true, Until: time.Now().Add(hours * time.Hour)}
+		set := func(spec *keys.Spec, id store.Identity, hours int) {
+			o := &engine.Override{Denied: true, Until: time.Now().Add(time.Duration(hours) * time.Hour)}
 			must(e.SetOverride(t.Context(), e.OverrideKeyOf(spec), id, id.Text, o))
 		}
 		org := func(name string) store.Identity { return store.Identity{Kind: "hdr", Scope: "org", Text: name} }
@@ -147,9 +147,9 @@ func TestLaterEnd(t *testing.T) {
 		set(byKeys["org"], org("y"), 3)
 		s, err := e.Choose(limits(t, "1/hour", "1/hour by org"))
 		must(err)
-		for name, hours := range map[string]time.Duration{"x": 2, "y": 3} {
+		for name, hours := range map[string]int{"x": 2, "y": 3} {
 			r := allow(t, e, s, &engine.Ask{Identities: identities(s, "a", name), Cost: 1})
-			if r.Cause != engine.ByOverride || r.Retry != hours*time.Hour {
+			if r.Cause != engine.ByOverride || r.Retry != time.Duration(hours)*time.Hour {
 				t.Errorf("%s: cause %v, retry %v", name, r.Cause, r.Retry)
 			}
 		}

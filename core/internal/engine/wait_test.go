@@ -51,27 +51,27 @@ func TestWaitEnds(t *testing.T) {
 			return &engine.Ask{Identities: identities(s, "a", ""), Cost: cost}
 		}
 		allow(t, e, s, ask(2))
-		go e.Wait(t.Context(), s, ask(2), new(engine.Result)) //nolint:errcheck // it is the first of the line
+		go e.Wait(t.Context(), s, ask(2), new(engine.Result)) // it is the first of the line
 		synctest.Wait()
-		within := func(d time.Duration, cost int) (*engine.Result, error, time.Duration) {
+		within := func(d time.Duration, cost int) (*engine.Result, time.Duration, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
 			start, r := time.Now(), new(engine.Result)
 			err := e.Wait(ctx, s, ask(cost), r)
-			return r, err, time.Since(start)
+			return r, time.Since(start), err
 		}
-		if r, err, took := within(9*time.Second, 1); !errors.Is(err, context.DeadlineExceeded) || took != 0 ||
+		if r, took, err := within(9*time.Second, 1); !errors.Is(err, context.DeadlineExceeded) || took != 0 ||
 			r.Retry != 10*time.Second {
 			t.Errorf("its own wait is too long: %v after %v, retry %v", err, took, r.Retry)
 		}
-		if r, err, took := within(9*time.Second, 3); err != nil || took != 0 || !r.Never() {
+		if r, took, err := within(9*time.Second, 3); err != nil || took != 0 || !r.Never() {
 			t.Errorf("it never fits: %v after %v", err, took)
 		}
-		if r, err, took := within(15*time.Second, 1); !errors.Is(err, context.DeadlineExceeded) ||
+		if r, took, err := within(15*time.Second, 1); !errors.Is(err, context.DeadlineExceeded) ||
 			took != 10*time.Second || r.Allowed {
 			t.Errorf("others were before it: %v after %v", err, took)
 		}
-		if r, err, took := within(15*time.Second, 1); err != nil || took != 10*time.Second || !r.Allowed {
+		if r, took, err := within(15*time.Second, 1); err != nil || took != 10*time.Second || !r.Allowed {
 			t.Errorf("it has room in time: %v after %v", err, took)
 		}
 	})
@@ -93,7 +93,7 @@ func TestWaitWakes(t *testing.T) {
 				"settle": func(r *engine.Result) error {
 					return errors.Join(r.Settle(t.Context(), to(0)), r.Release(t.Context()))
 				},
-				"reset": func(r *engine.Result) error { return e.Reset(t.Context(), text("a")) },
+				"reset": func(*engine.Result) error { return e.Reset(t.Context(), text("a")) },
 			} {
 				if what == "reset" && (name == "permits" || name == "common log") { // it leaves these alone
 					continue

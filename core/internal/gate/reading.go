@@ -120,15 +120,19 @@ func (p *Policy) Counts(name string) bool { return p != nil && (p.Set == nil || 
 // NoRequest is what callbacks get in calls with a context and no request.
 type NoRequest struct{ Ctx context.Context }
 
+// Context implements [adapter.Request], as the other methods do.
 func (r NoRequest) Context() context.Context { return r.Ctx }
 
-// Peer implements [adapter.Request], as Header, Value and Native do.
+// Peer returns none.
 func (NoRequest) Peer() adapter.Peer { return adapter.Peer{} }
 
+// Header returns none.
 func (NoRequest) Header(string) []string { return nil }
 
+// Value returns a value of the context.
 func (r NoRequest) Value(key any) any { return r.Ctx.Value(key) }
 
+// Native returns none.
 func (NoRequest) Native() any { return nil }
 
 // Call asks for a call without a request. Cost is of costs without a name; costs are those of units with a name, or

@@ -98,7 +98,8 @@ func (k *Spec) IdentityOf(call, text string, p *Prefixes) (store.Identity, error
 	case text == "" || k.Finds(KindBy):
 		return Text(text, nil)
 	case k.Finds(KindAll) && k.parts == nil:
-		return store.Identity{}, configError(call, "a text", "under Global there is one quota for all, and no text names it",
+		return store.Identity{}, configError(call, "a text",
+			"under Global there is one quota for all, and no text names it",
 			"pass the empty text, or make the limiter with core.ByText()")
 	}
 	remedy := "pass a text that the key finds"

@@ -48,7 +48,7 @@ func TestWallClockSetBack(t *testing.T) {
 			l := &log{limit: limit}
 			counted(l, time.Second, 400*day)
 			counted(l, time.Second, 400*day)
-			at, wall := 2*time.Second, int64(400*day+1_000_000-back)
+			at, wall := 2*time.Second, 400*day+1_000_000-back
 			a := counted(l, at, wall)
 			most := limit.Window + time.Second
 			switch {

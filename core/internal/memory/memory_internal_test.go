@@ -2,7 +2,6 @@ package memory
 
 import (
 	"fmt"
-	"iter"
 	"math"
 	"runtime"
 	"strconv"
@@ -52,27 +51,13 @@ func (p policy) used(text string) int {
 	return a.Used
 }
 
-func (p policy) settle(text string, id uint64, cost int) {
-	p.s.Settle(&store.Settlement{Key: p.key(text), Limit: p.limit, ID: id, Cost: cost})
+func (p policy) giveBack(text string, id uint64) {
+	p.s.Settle(&store.Settlement{Key: p.key(text), Limit: p.limit, ID: id})
 }
 
 func (p policy) reset(text string) {
 	k := p.key(text)
 	p.s.Reset(&k, []*store.Limit{p.limit}, 0)
-}
-
-// all returns the entries of a store.
-func (s *Store) all() iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		for i := range s.shards {
-			slots := s.shards[i].entries.all()
-			for j := range slots {
-				if e := slots[j].entry.Load(); e != nil && !yield(e) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // of returns the entry that has the logs of a key, or nil, after f has looked at it, unless f is nil.
@@ -139,7 +124,7 @@ func TestSeveralLogsOfOneKey(t *testing.T) {
 	}
 	p.limit = limits[0]
 	p.allow("k") // the first log has another ID
-	p.settle("k", 1, 0)
+	p.giveBack("k", 1)
 	take(2, 0)
 	for i := range p.s.shards { // a take that needs one of these locks would wait without end
 		p.s.shards[i].mu.Lock()
@@ -152,7 +137,7 @@ func TestSeveralLogsOfOneKey(t *testing.T) {
 	}
 	for i, l := range limits {
 		p.limit = l
-		p.settle("k", ids[i][0], 0)
+		p.giveBack("k", ids[i][0])
 	}
 	take(2, 1)
 	if ids[0][0] == ids[1][0] {
@@ -201,7 +186,7 @@ func TestVoidEntriesAreRemoved(t *testing.T) {
 	for name, take := range map[string]func(policy, string){
 		"undone": func(p policy, key string) {
 			id, _ := p.take(key, 1, store.ModeCharge)
-			p.settle(key, id, 0)
+			p.giveBack(key, id)
 		},
 		"never": func(p policy, key string) { p.take(key, 11, store.ModeCharge) },
 		"reset": func(p policy, key string) {
@@ -294,7 +279,7 @@ func TestRemovedEntry(t *testing.T) {
 		t.Error("a removed entry decides")
 	}
 	second, a := p.take("k", 1, store.ModeCharge)
-	if p.settle("k", first, 0); !a.Allowed || first == second || p.used("k") != 1 || p.s.Keys() != 1 {
+	if p.giveBack("k", first); !a.Allowed || first == second || p.used("k") != 1 || p.s.Keys() != 1 {
 		t.Errorf("id %d, then %d, %+v; %d used, %d keys", first, second, a, p.used("k"), p.s.Keys())
 	}
 }
@@ -309,7 +294,7 @@ func TestRemovedLog(t *testing.T) {
 		time.Sleep(time.Minute)
 		short.s.sweepAll()
 		second, a := short.take("k", 1, store.ModeCharge)
-		if short.settle("k", first, 0); a.Used != 0 || first == second || short.used("k") != 1 {
+		if short.giveBack("k", first); a.Used != 0 || first == second || short.used("k") != 1 {
 			t.Errorf("id %d, then %d, %+v; %d used", first, second, a, short.used("k"))
 		}
 	})
@@ -351,14 +336,14 @@ func TestPermits(t *testing.T) {
 			p.take("a", 1, store.ModeCharge)
 			wantFree(false)
 			renew(third) // lost, but the log is full
-			p.settle("a", first, 0)
+			p.giveBack("a", first)
 			wantFree(false)
-			p.settle("a", third, 0)
+			p.giveBack("a", third)
 			wantFree(true)
 			time.Sleep(time.Minute)
 			renew(first, second, third) // in no log
 			wantFree(false)
-			p.settle("a", second, 0)
+			p.giveBack("a", second)
 			wantFree(true)
 			longer := *lease
 			longer.Window = time.Minute

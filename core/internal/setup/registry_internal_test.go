@@ -28,8 +28,7 @@ func TestRegistryForgets(t *testing.T) {
 		}
 	}
 	r.Add(store, Limiter{Name: "never closed"})
-	runtime.KeepAlive(store)
-	store = nil
+	runtime.KeepAlive(store) // and then nobody refers to it
 	runtime.GC()
 	if r.Add(new([128]byte), Limiter{Name: "another"}); len(r.living) != 1 {
 		t.Errorf("%d names are known after the store of one is gone", len(r.living))

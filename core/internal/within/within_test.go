@@ -32,10 +32,10 @@ func TestContext(t *testing.T) {
 				if err := errors.Join(c.Err(), child.Err()); err != nil {
 					t.Error(err, "before its end")
 				}
-				if want == context.Canceled {
+				if errors.Is(want, context.Canceled) {
 					c.Cancel()
 				} else {
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 				}
 				synctest.Wait()
 				if err := c.Err(); !errors.Is(err, want) || !errors.Is(child.Err(), want) {
