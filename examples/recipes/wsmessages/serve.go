@@ -4,6 +4,7 @@ package wsmessages
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -13,14 +14,15 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// User is the key of both limiters: what your authentication has stored with the request.
+// User is the key: what your authentication has stored with the request.
 var User = core.ByValue("user")
 
-// New returns a handler of WebSockets. A user may open 20 a minute, and have 3 open. Over all of them, the user may
-// send what messages admits.
-func New(messages *core.Limiter, handle func(user string, message []byte) (answer []byte)) http.Handler {
-	handshakes := nethttp.New(core.Limits{core.PerMinute(20), core.InFlight(3)}, User, core.WithName("websockets"))
-	return handshakes(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// New returns a handler of WebSockets. A handshake is a request like any other, and each message takes the same again,
+// whichever connection of the user it comes by. A limit core.InFlight is one of open connections.
+func New(limits core.Policy, handle func(user string, message []byte) (answer []byte)) http.Handler {
+	limit := nethttp.New(limits, User, core.WithName("websockets"), core.WithDecisionInContext())
+	return limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handshake, _ := core.DecisionFrom(r.Context())
 		user, _ := r.Context().Value("user").(string)
 		c, err := websocket.Accept(w, r, nil)
 		if err != nil {
@@ -28,36 +30,31 @@ func New(messages *core.Limiter, handle func(user string, message []byte) (answe
 		}
 		defer c.CloseNow()
 		c.SetReadLimit(16 << 10)
-		serve(r.Context(), c, user, messages, handle)
+		for {
+			kind, message, err := c.Read(r.Context())
+			if err != nil || !admit(r.Context(), c, handshake) {
+				return
+			}
+			if err := c.Write(r.Context(), kind, handle(user, message)); err != nil {
+				return
+			}
+		}
 	}))
 }
 
-func serve(
-	ctx context.Context, c *websocket.Conn, user string, messages *core.Limiter, handle func(string, []byte) []byte,
-) {
-	for {
-		kind, message, err := c.Read(ctx)
-		if err != nil {
-			return
-		}
-		switch err := admit(ctx, messages, user); {
-		case errors.Is(err, context.DeadlineExceeded):
-			c.Close(websocket.StatusTryAgainLater, "too many messages")
-			return
-		case err != nil:
-			c.Close(websocket.StatusInternalError, "")
-			return
-		}
-		if err := c.Write(ctx, kind, handle(user, message)); err != nil {
-			return
-		}
-	}
-}
-
-// admit waits for up to 5 seconds. Nothing is read meanwhile, so a client that is too fast is slowed down by TCP.
-func admit(ctx context.Context, messages *core.Limiter, user string) error {
+// admit takes for one more message what the handshake has taken. It waits for up to 5 seconds. Nothing is read
+// meanwhile, so TCP slows down a client that is too fast. If there is no room by then, it closes the connection.
+func admit(ctx context.Context, c *websocket.Conn, handshake core.Decision) (ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_, err := messages.Wait(ctx, user)
-	return err
+	message, err := handshake.WaitAgain(ctx) // Again does not wait
+	switch {
+	case message.Allowed:
+		return true
+	case err == nil || errors.Is(err, context.DeadlineExceeded):
+		c.Close(websocket.StatusTryAgainLater, fmt.Sprint("try again in ", message.RetryAfter.Round(time.Second)))
+	default:
+		c.Close(websocket.StatusInternalError, "")
+	}
+	return false
 }
