@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -56,20 +55,19 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 	return all
 }
 
-// unitCosts returns what a request takes of units other than requests, or why that is not known.
-func (r *rule) unitCosts(req adapter.Request) (all []gate.UnitCost, unknown error) {
+// unitCosts returns what a request takes of units other than requests.
+func (r *rule) unitCosts(req adapter.Request) (all []gate.UnitCost, err error) {
 	for _, u := range r.costs {
 		cost, problem := u.read(req)
 		if problem != "" {
-			unknown = cmp.Or(unknown, error(&gate.RulesError{Err: &core.ConfigError{
+			return nil, &gate.RulesError{Err: &core.ConfigError{
 				Option: "costs", Value: "request", Problem: "rule " + r.name + ": " + problem,
 				Remedy: "store one under that name in middleware in front of the rules",
-			}}))
-			continue
+			}}
 		}
 		all = append(all, gate.UnitCost{Unit: u.unit, Cost: cost})
 	}
-	return all, unknown
+	return all, nil
 }
 
 // read returns the cost of a request, or why it is not known.

@@ -47,8 +47,9 @@ func oneLine(text string) string {
 
 // faults collects the mistakes of a file.
 type faults struct {
-	file string
-	all  []*Error
+	file  string
+	all   []*Error
+	nodes int // that were looked at
 }
 
 // add reports a mistake at a node. Of several at one place about one field, the first is kept.

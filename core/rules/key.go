@@ -24,7 +24,6 @@ type key struct {
 
 	text  string // the same for equal keys
 	label string // in the names of logs
-	tuple bool   // its texts are not what somebody would write
 }
 
 // key makes the key of a value. It returns nil if there is none, or after a mistake.
@@ -154,12 +153,11 @@ func (k *reader) several(kind string, list place) *key {
 
 // combined is the key of several, join or first. Descriptors below others have a joined one.
 func (k *reader) combined(kind string, parts []*key) *key {
-	one := &key{tuple: kind == "join", text: kind}
+	one := &key{text: kind}
 	var keys []core.Key
 	for _, part := range parts {
 		keys = append(keys, part.Key)
 		one.text += " (" + part.text + ")"
-		one.tuple = one.tuple || part.tuple
 	}
 	if one.Key = core.First(keys...); kind == "join" {
 		one.Key = core.Join(keys...)

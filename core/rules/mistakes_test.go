@@ -62,11 +62,6 @@ var mistakes = [][]string{
 		`rules[1]: "<<" is not a field's name; write a word`,
 	},
 	{
-		"rules:\n- name: a-rule-with-a-long-name\n  descriptors:\n  - {key: user, limits: [1000000/month]}\n" +
-			"  - {key: another-long-name, limits: [1/day, §1000000/month in America/Argentina/ComodRivadavia]}\n",
-		`rules[0].descriptors[1].limits[1]: the default name of the limit is too long; give it one`,
-	},
-	{
 		"rules:\n- {name: a, key: ip, limits: [1/minute], match: {host: §.}}\n" +
 			"- {name: b, key: ip, limits: [1/minute], match: {host: §'[]'}}\n",
 		`rules[0].match.host: "." is not a host`,

@@ -6,7 +6,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/internal/limittext"
 )
 
 type choice = gate.Choice
@@ -20,6 +19,7 @@ func (doc *document) prepare(e *engine.Engine) {
 				continue
 			}
 			p.prepared = p.toAsk(doc.domain, r, labels)
+			doc.prepared = append(doc.prepared, p.prepared)
 			if err := e.Prepare(p.prepared); err != nil {
 				p.at.get("limits").asName().fault(reason(err))
 			}
@@ -67,11 +67,6 @@ func (p *part) toAsk(domain string, r *rule, labels map[string]string) *engine.R
 			one.Prefix = r.name + "-" + strings.TrimPrefix(label, "d.") + "-"
 		} else {
 			labels[name] = label
-		}
-	}
-	for _, l := range p.limits {
-		if l.Name == "" && !limittext.ValidName(one.Prefix+l.Given().DefaultName()) {
-			l.at.fault("the default name of the limit is too long", "give it one: {limit: "+l.at.Value+", name: NAME}")
 		}
 	}
 	return one

@@ -30,36 +30,27 @@ func limits(p *part) int { return len(p.limits) }
 func parts(p *part) int  { return min(len(p.limits), 1) } // of parts that have limits
 
 // most returns the largest sum over the parts of a rule that may apply to one request.
-func (r *rule) most(count func(*part) int) int {
-	decided, undecided := mostBelow(r.below, count)
-	return count(&r.part) + max(decided, undecided)
-}
+func (r *rule) most(count func(*part) int) int { return max(r.part.most(count)) }
 
-// mostBelow returns the largest sums over descriptors of which one decides, or -1 if none does, and of which none does,
-// so that those above apply as well: see descend.
-func mostBelow(groups []*group, count func(*part) int) (decided, undecided int) {
-	decides := false
-	for _, g := range groups {
+// most returns the largest sums over a part and those below it, where one of them decides, or -1 if none does, and where
+// none does, so that those above apply as well: see [asking.ask].
+func (p *part) most(count func(*part) int) (decided, undecided int) {
+	own, decides := count(p), p.unlimited
+	for _, g := range p.below {
 		most, mostUndecided := 0, 0
 		for _, d := range g.values {
-			yes, no := mostBelow(d.below, count)
-			switch own := count(d); {
-			case d.unlimited || !d.shadow && own > 0:
-				yes, no = max(yes, no+own), 0
-			case yes >= 0:
-				yes, no = yes+own, no+own
-			default:
-				no += own
-			}
-			decides = decides || yes >= 0
-			most, mostUndecided = max(most, yes, no), max(mostUndecided, no)
+			yes, no := d.most(count)
+			most, mostUndecided, decides = max(most, yes, no), max(mostUndecided, no), decides || yes >= 0
 		}
 		decided, undecided = decided+most, undecided+mostUndecided
 	}
-	if !decides {
-		decided = -1
+	switch {
+	case p.unlimited || !p.shadow && own > 0:
+		return max(decided, undecided+own), 0
+	case decides:
+		return decided + own, undecided + own
 	}
-	return decided, undecided
+	return -1, undecided + own
 }
 
 // notJoined reports limits that may apply together although the store cannot decide about them. err is why not, or nil.

@@ -27,6 +27,8 @@ type document struct {
 	all     bool // every rule that matches applies, and not only the first
 	failure place
 	rules   []*rule
+
+	prepared []*engine.Rule // of all parts that have limits
 }
 
 // rule is a rule of the file.
@@ -225,7 +227,7 @@ func (p place) checkValue(key *key) {
 	case strings.Contains(p.Value, "*"):
 		p.fault(fmt.Sprintf("%q has a wildcard, but values are compared exactly", cut(p.Value)),
 			"leave the field out to match each value")
-	case key.tuple:
+	case key.Spec().Finds("join"):
 		p.fault("a joined key has several values", "use descriptors within descriptors")
 	case addresses && !a.IsValid() && p.Value != clientip.UnixSocket:
 		p.fault(fmt.Sprintf("%q is not an address, which the key finds", cut(p.Value)),

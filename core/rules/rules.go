@@ -92,7 +92,7 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 	if s.limiter, err = core.New(of, core.Global(), s.options.core...); err != nil {
 		s.limiter, _ = core.New(of, core.Global()) // the file is checked all the same
 	}
-	s.limiter.Inside().SetRules(s.inForce)
+	s.limiter.Inside().SetRules(func() []*engine.Rule { return s.active.Load().prepared })
 	s.prepare(doc, f)
 	if err := errors.Join(append(s.options.faults, err, f.err())...); err != nil {
 		return nil, err
@@ -129,8 +129,7 @@ func (s *Set) read(content []byte, f *faults) (doc *document) {
 		return doc
 	}
 	top := place{Node: root, faults: f}
-	var c checker
-	if c.check(top, fileShape(), 0); !c.beyond {
+	if top.check(fileShape(), 0); f.nodes < maxNodes { // else reading it might not end
 		k.document(top, doc)
 		doc.unreachable()
 		doc.tooMany()
@@ -142,13 +141,14 @@ func (s *Set) read(content []byte, f *faults) (doc *document) {
 func (s *Set) prepare(doc *document, f *faults) {
 	e := s.limiter.Inside().Engine()
 	doc.notJoined(e.Joins())
+	if len(f.all) > 0 { // limits may be missing
+		return
+	}
 	if failures[doc.failure.Value] != failures[s.failure] {
 		doc.failure.fault("the failure policy cannot change while the program runs",
 			"restart the program, or keep the one that it has begun with")
 	}
-	if len(f.all) == 0 { // else limits may be missing
-		doc.prepare(e)
-	}
+	doc.prepare(e)
 }
 
 // Hash returns the SHA-256 of the file whose rules are in force, in hexadecimal digits.
@@ -224,18 +224,6 @@ func (s *Set) RemoveOverrideByID(ctx context.Context, id string) error {
 // before its file was loaded again.
 func (s *Set) Overrides(ctx context.Context) ([]core.KeyOverride, error) {
 	return s.limiter.Overrides(ctx)
-}
-
-// inForce returns the rules in force.
-func (s *Set) inForce() (all []*engine.Rule) {
-	for _, r := range s.active.Load().rules {
-		for _, of := range r.parts {
-			if of.prepared != nil {
-				all = append(all, of.prepared)
-			}
-		}
-	}
-	return all
 }
 
 // choose adds the rules that apply to a request.
@@ -320,65 +308,49 @@ func (r *rule) ask(req adapter.Request, c *choice) error {
 			return err
 		}
 	}
-	units, unknown := r.unitCosts(req)
-	leaf := leaf{c, r.costOf(req), units, unknown}
-	decided, err := r.prepared != nil, unknown
-	switch {
-	case !decided:
-		decided, err = leaf.descend(r.below)
-	case err == nil:
-		leaf.add(r.prepared)
-	}
-	if decided && !r.shadow {
-		c.CountDenied = c.CountDenied || r.countDenied
-	}
+	decided, err := (&asking{c, req, r}).ask(&r.part)
+	c.CountDenied = c.CountDenied || decided && r.countDenied
 	return err
 }
 
-// leaf adds what a rule asks of a request.
-type leaf struct {
+// asking adds what a rule asks of a request.
+type asking struct {
 	*choice
 
-	cost    int // requests
-	units   []gate.UnitCost
-	unknown error // why units is not complete, or nil
+	request adapter.Request
+	rule    *rule
 }
 
-func (l *leaf) add(r *engine.Rule) { l.Add(r, l.cost, l.units) }
-
-// descend adds the limits of the deepest descriptors that match a request. It reports whether there are any, or one
-// that is unlimited. Where there are limits, it returns why their costs are not known, or nil.
-func (l *leaf) descend(groups []*group) (decided bool, err error) {
-	for _, g := range groups {
-		text, ok, err := textOfKey(l.choice, g.key)
+// ask adds the limits of a part of the rule, or those of the deepest descriptors below it that match the request. It
+// reports whether there are any that are not in shadow, or a part that is unlimited.
+func (a *asking) ask(p *part) (decided bool, err error) {
+	decided = p.unlimited
+	for _, g := range p.below {
+		text, ok, err := textOfKey(a.choice, g.key)
 		if err != nil {
-			return decided, err
-		}
-		if !ok {
-			continue
+			return false, err
 		}
 		d := cmp.Or(g.values[text], g.values[""])
-		if d == nil {
+		if !ok || d == nil {
 			continue
 		}
-		below, err := l.descend(d.below)
+		below, err := a.ask(d)
 		if err != nil {
-			return decided, err
+			return false, err
 		}
-		switch {
-		case d.prepared != nil && (!below || d.shadow):
-			switch {
-			case l.unknown == nil:
-				l.add(d.prepared)
-			case d.shadow:
-				l.Fail(d.prepared.Policy, l.unknown)
-			default:
-				return decided, l.unknown
-			}
-			decided = decided || !d.shadow || below
-		case below || d.unlimited:
-			decided = true
-		}
+		decided = decided || below
 	}
-	return decided, nil
+	if p.prepared == nil || decided && !p.shadow {
+		return decided, nil
+	}
+	units, err := a.rule.unitCosts(a.request)
+	switch {
+	case err == nil:
+		a.Add(p.prepared, a.rule.costOf(a.request), units)
+	case p.shadow && !a.rule.shadow:
+		a.Fail(a.rule.name, err)
+	default:
+		return false, err
+	}
+	return decided || !p.shadow, nil
 }

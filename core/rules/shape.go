@@ -104,23 +104,17 @@ const (
 	maxDepth = 64 // of lists and mappings within each other
 )
 
-// checker compares a document with its shape, and empties what does not fit. Whoever reads the document finds only
-// values of the right type, and lists and mappings that are not empty.
-type checker struct {
-	nodes  int
-	beyond bool // maxNodes or maxDepth: reading the document might not end
-}
-
-// check reports what does not fit the shape.
-func (c *checker) check(p place, s *shape, depth int) {
-	if c.nodes++; c.beyond || c.nodes > maxNodes || depth > maxDepth {
-		if !c.beyond {
-			p.faults.add(p.Node, "", "the file is too large or too deep",
-				"write fewer rules, without aliases in aliases")
-		}
-		c.beyond = true
+// check compares a value with its shape, and empties what does not fit. Whoever reads the document then finds only values
+// of the right type, and lists and mappings that are not empty.
+func (p place) check(s *shape, depth int) {
+	f := p.faults
+	if f.nodes++; depth > maxDepth && f.nodes < maxNodes {
+		f.nodes = maxNodes
 	}
-	if c.beyond || p.isEmpty() {
+	if f.nodes == maxNodes {
+		f.add(p.Node, "", "the file is too large or too deep", "write fewer rules, without aliases in aliases")
+	}
+	if f.nodes >= maxNodes || p.isEmpty() {
 		return
 	}
 	all := s.alternatives()
@@ -129,7 +123,7 @@ func (c *checker) check(p place, s *shape, depth int) {
 	if i < 0 {
 		problem, remedy = wrongType(p.Node, all)
 	} else {
-		problem, remedy = c.checkAs(p, all[i], len(all) > 1, depth)
+		problem, remedy = p.checkAs(all[i], len(all) > 1, depth)
 	}
 	if problem != "" {
 		p.fault(problem, remedy)
@@ -139,7 +133,7 @@ func (c *checker) check(p place, s *shape, depth int) {
 
 // checkAs returns what is wrong with a value of the shape's type, or reports what is wrong within it. among says that
 // there are other shapes.
-func (c *checker) checkAs(p place, s *shape, among bool, depth int) (problem, remedy string) {
+func (p place) checkAs(s *shape, among bool, depth int) (problem, remedy string) {
 	switch v, whole := integer(p.Node); {
 	case (s.Items != nil || s.Properties == nil && s.Additional != nil) && len(p.Content) == 0:
 		return "this is empty", "write at least one item"
@@ -156,9 +150,9 @@ func (c *checker) checkAs(p place, s *shape, among bool, depth int) (problem, re
 		return cut(p.Value) + " is out of range", fmt.Sprintf("write a whole number from %d to %d", s.Minimum, s.Maximum)
 	}
 	for _, one := range p.items() {
-		c.check(one, s.Items, depth+1)
+		one.check(s.Items, depth+1)
 	}
-	c.checkFields(p, s, depth)
+	p.checkFields(s, depth)
 	return "", ""
 }
 
@@ -184,7 +178,7 @@ func wrongType(n *yaml.Node, shapes []*shape) (problem, remedy string) {
 }
 
 // checkFields reports what does not fit a mapping.
-func (c *checker) checkFields(p place, s *shape, depth int) {
+func (p place) checkFields(s *shape, depth int) {
 	lines := make(map[string]int) // of the fields so far
 	for _, f := range p.fields() {
 		line, twice := lines[f.name.Value]
@@ -206,7 +200,7 @@ func (c *checker) checkFields(p place, s *shape, depth int) {
 			}
 			p.faults.add(f.name, join(p.field, cut(f.name.Value)), "this field is unknown", remedy)
 		default:
-			c.check(f, want, depth+1)
+			f.check(want, depth+1)
 		}
 	}
 	for _, name := range s.Required {
