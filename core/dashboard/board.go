@@ -16,7 +16,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -37,24 +36,25 @@ const (
 // Board counts the decisions of limiters for the page of [Handler]. The zero Board is ready for use, and must not be
 // copied. It may be used by any number of limiters and goroutines.
 //
-// While no page is open, a decision costs a few atomic additions, and one goroutine wakes up once a second until there
-// has been no decision for five minutes.
+// While no page is open, a decision costs a few additions, and one goroutine wakes up once a second until there has been
+// no decision for five minutes.
 type Board struct {
-	policies metricsum.Policies[policyCounts]
-	running  atomic.Bool // a goroutine samples the counters
+	events   metricsum.Events
+	observed atomic.Uint64 // how many events there were
+	running  atomic.Bool   // a goroutine reads the counts
 	keys     keys
 	read     overridesRead
 
 	mu       sync.Mutex
-	order    []*policyCounts // by name
+	policies map[string]*policy
 	limiters []added
 	pages    map[*page]struct{}
-	quiet    int // seconds without a decision
-	unseen   int // seconds without a page
+	seen     uint64 // of observed
+	quiet    int    // seconds without a decision
+	unseen   int    // seconds without a page
 	closed   chan struct{}
 	stores   []*core.Stats
 	storesAt time.Time
-	shown    map[*policyCounts]bool // in the last message
 }
 
 // added is a limiter with the name of its policy and its limits.
@@ -80,14 +80,11 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 // Forget forgets the limiters of a policy and what was counted for it, such as that of a customer who has left. A later
 // decision begins at 0. The limiters of a policy are forgotten when they are closed; its counts stay.
 func (b *Board) Forget(policy string) {
-	p := b.policies.Forget(policy)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.events.Forget(policy)
 	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool { return a.policy == policy })
-	if p != nil {
-		b.order = slices.DeleteFunc(b.order, func(o *policyCounts) bool { return o == p })
-		delete(b.shown, p)
-	}
+	delete(b.policies, policy)
 	b.keys.remove(policy)
 }
 
@@ -96,28 +93,17 @@ func (b *Board) Observe(_ context.Context, e core.Event) {
 	if e.Mode == store.ModePeek && e.Outcome != event.Listed && e.Outcome != event.Skipped {
 		return // it was Peek, which asks for nothing; pages use it too
 	}
-	p := b.policies.Of(e.Policy, b.begin)
-	p.Add(&e)
-	isDecision := e.Outcome == event.Allowed || e.Outcome == event.Denied || e.Outcome == event.Banned
-	if isDecision && b.keys.add(&e) && b.policies.Get(p.name) != p { // it was removed meanwhile
-		b.keys.remove(p.name)
+	b.events.Add(&e)
+	b.observed.Add(1)
+	if e.Outcome == event.Allowed || e.Outcome == event.Denied || e.Outcome == event.Banned {
+		b.keys.add(&e)
 	}
 	if !b.running.Load() && b.running.CompareAndSwap(false, true) {
 		go b.run()
 	}
 }
 
-// begin makes the counters of a policy.
-func (b *Board) begin(name string) *policyCounts {
-	p := &policyCounts{name: name}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.order = append(b.order, p)
-	slices.SortFunc(b.order, func(x, y *policyCounts) int { return cmp.Compare(x.name, y.name) })
-	return p
-}
-
-// run samples the counters once a second, until nothing happens any more and nobody looks.
+// run reads the counts once a second, until nothing happens any more and nobody looks.
 func (b *Board) run() {
 	for range time.Tick(interval) {
 		if b.sample() {
@@ -130,21 +116,15 @@ func (b *Board) run() {
 	}
 }
 
-// dropClosed drops limiters that are closed, so that they can be collected.
-func (b *Board) dropClosed() {
-	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool { return a.Inside().IsClosed() })
-}
-
-// sample moves the counters into the history and tells the pages. It reports whether it has to be called again.
+// sample moves the counts into the histories and tells the pages. It reports whether it has to be called again. It drops
+// limiters that are closed, so that they can be collected.
 func (b *Board) sample() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.dropClosed()
-	b.quiet++
-	for _, p := range b.order {
-		if p.sample() {
-			b.quiet = 0
-		}
+	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool { return a.Inside().IsClosed() })
+	b.seen = b.observed.Load()
+	if b.quiet++; b.addSecond() {
+		b.quiet = 0
 	}
 	b.keys.tick()
 	if b.unseen++; len(b.pages) > 0 {
@@ -156,11 +136,11 @@ func (b *Board) sample() bool {
 	return b.quiet < seconds || b.unseen < int(forget/interval)
 }
 
-// changed reports whether there is something to sample.
+// changed reports whether there is something to read.
 func (b *Board) changed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.pages) > 0 || slices.ContainsFunc(b.order, func(p *policyCounts) bool { return p.counted() != p.sampled })
+	return len(b.pages) > 0 || b.observed.Load() != b.seen
 }
 
 // limiterOf returns a limiter that was added, by the name of its policy, or nil.

@@ -65,27 +65,26 @@ func (k *keys) forget() {
 	k.top, k.latest = nil, nil
 }
 
-// add counts a decision, and reports whether keys are counted.
-func (k *keys) add(e *core.Event) bool {
+// add counts a decision.
+func (k *keys) add(e *core.Event) {
 	if !k.watched.Load() {
-		return false
+		return
 	}
 	name := e.Policy + separator + e.Key
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.top == nil {
-		return false
+		return
 	}
 	if _, in := k.top.Add(name, 1); !in {
-		return true
+		return
 	}
 	if _, known := k.latest[name]; known && e.Decision.Degraded {
-		return true // FailOpen has asked no limit
+		return // FailOpen has asked no limit
 	}
 	if k.latest[name] = e.Decision; len(k.latest) > 2*topKeys {
 		k.prune()
 	}
-	return true
 }
 
 // prune forgets the keys that the sketch has expelled, or has not taken although it said so, as it does with a key that

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/metricsum"
 )
 
@@ -84,10 +83,11 @@ func (b *Board) send() {
 		}
 		p.messages <- latest[p.identities]
 	}
-	shown, _ := busiest(b.order)
-	b.shown = make(map[*policyCounts]bool, len(shown))
-	for _, p := range shown {
-		b.shown[p] = true
+	for _, p := range b.policies {
+		p.shown = false
+	}
+	for _, p := range b.busiest() {
+		p.shown = true
 	}
 }
 
@@ -113,11 +113,11 @@ func (b *Board) message(latest int, identities bool) *message {
 	for _, a := range slices.Backward(b.limiters) { // the first of a policy is shown
 		limits[a.policy] = a.limits
 	}
-	shown, others := busiest(b.order)
-	m.Others = others
+	shown := b.busiest()
+	m.Others = len(b.policies) - len(shown)
 	for _, p := range shown {
 		n := latest
-		if !b.shown[p] {
+		if !p.shown {
 			n = seconds
 		}
 		m.Policies = append(m.Policies, p.message(n, limits[p.name]))
@@ -206,25 +206,4 @@ func encode(m any) []byte {
 		panic(err) //nolint:forbidigo // all of their fields can be encoded
 	}
 	return b
-}
-
-func (p *policyCounts) message(latest int, limits string) policyMessage {
-	m := policyMessage{Name: p.name, Limits: limits, History: make([][series]uint32, latest)}
-	for i := range m.History {
-		m.History[i] = p.history[(p.at-latest+i+seconds)%seconds]
-	}
-	for _, w := range []wrong{
-		{"decided without the store", p.Marked(metricsum.Degraded)},
-		{"failed (500)", p.Of(event.Failed)},
-		{"without a key (400)", p.Of(event.NoKey)},
-		{"failed refunds", p.Of(event.RefundFailed)},
-		{"would be denied by the shadow policy", p.Marked(metricsum.ShadowDenied)},
-		{"not decided by the shadow policy", p.Of(event.ShadowFailed)},
-		{"rules files with mistakes", p.Of(event.ReloadFailed)},
-	} {
-		if w.Count > 0 {
-			m.Wrong = append(m.Wrong, w)
-		}
-	}
-	return m
 }

@@ -17,7 +17,6 @@ package otelmetrics
 
 import (
 	"context"
-	"reflect"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -44,15 +43,17 @@ const (
 	attrRetryAfter = attribute.Key(prefix + "retry_after")
 )
 
-// seconds are the upper bounds of histograms.
-var seconds = metric.WithExplicitBucketBoundaries(metricsum.Buckets...)
-
 // must panics if the meter cannot make an instrument.
 func must[I any](instrument I, err error) I {
 	if err != nil {
 		panic("otelmetrics: " + err.Error()) //nolint:forbidigo // documented: a mistake of the program
 	}
 	return instrument
+}
+
+func histogram(m metric.Meter, name, help string) metric.Float64Histogram {
+	return must(m.Float64Histogram(prefix+name, metric.WithUnit("s"), metric.WithDescription(help),
+		metric.WithExplicitBucketBoundaries(metricsum.Buckets...)))
 }
 
 func mustHave(m metric.Meter) {
@@ -84,56 +85,46 @@ func Forget(m metric.Meter, policy string) {
 }
 
 // observers has the observer of each meter, so that all that a program makes of one meter are the same.
-var observers struct {
+var observers = struct {
 	sync.Mutex
 
 	of map[metric.Meter]*observer
-}
+}{of: make(map[metric.Meter]*observer)}
 
 func observerOf(m metric.Meter) *observer {
-	if !reflect.ValueOf(m).Comparable() {
-		return newObserver(m)
-	}
 	observers.Lock()
 	defer observers.Unlock()
 	o := observers.of[m]
 	if o == nil {
-		if observers.of == nil {
-			observers.of = make(map[metric.Meter]*observer)
-		}
 		o = newObserver(m)
 		observers.of[m] = o
 	}
 	return o
 }
 
+type observer struct {
+	events   metricsum.Events
+	duration metric.Float64Histogram
+	bySource [event.Lease + 1][]metric.RecordOption
+}
+
 func newObserver(m metric.Meter) *observer {
-	o := &observer{
-		duration: must(m.Float64Histogram(prefix+"request.duration", metric.WithUnit("s"), seconds,
-			metric.WithDescription(metricsum.DecisionHelp))),
-	}
+	o := &observer{duration: histogram(m, "request.duration", metricsum.DecisionHelp)}
 	for s := range o.bySource {
 		o.bySource[s] = []metric.RecordOption{
 			metric.WithAttributeSet(attribute.NewSet(attrSource.String(event.Source(s).String()))),
 		}
 	}
 	// The SDK forgets what a callback does not report any more, and never what is added to a counter of another kind.
-	must(register(m, metricsum.EventMetrics, o.events.Report))
+	must(register(m, &o.events))
 	return o
 }
 
-type observer struct {
-	events   metricsum.Events
-	duration metric.Float64Histogram
-	bySource [metricsum.Sources][]metric.RecordOption
-}
-
 func (o *observer) observe(ctx context.Context, e core.Event) {
-	source, decided := o.events.Add(&e)
-	if !decided {
+	if !o.events.Add(&e) {
 		return
 	}
-	o.duration.Record(ctx, e.Took.Seconds(), o.bySource[source]...)
+	o.duration.Record(ctx, e.Took.Seconds(), o.bySource[min(e.Source, event.Lease)]...)
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		note(span, &e)
 	}
@@ -163,8 +154,7 @@ func note(span trace.Span, e *core.Event) {
 // called several times with one meter.
 func StoreObserver(m metric.Meter) func(context.Context, event.StoreCall) {
 	mustHave(m)
-	calls := must(m.Float64Histogram(prefix+"store.call.duration", metric.WithUnit("s"), seconds,
-		metric.WithDescription(metricsum.StoreCallHelp)))
+	calls := histogram(m, "store.call.duration", metricsum.StoreCallHelp)
 	known := new(metricsum.Classes)
 	return func(ctx context.Context, c event.StoreCall) {
 		attrs := []attribute.KeyValue{attrOperation.String(c.Operation.String())}

@@ -3,6 +3,7 @@ package otelmetrics
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -18,35 +19,37 @@ func Register(m metric.Meter, limiters ...*core.Limiter) (metric.Registration, e
 	if m == nil {
 		return nil, errors.New(noMeter)
 	}
-	all := metricsum.NewLimiters(limiters)
-	return register(m, metricsum.StatsMetrics, func(yield func(metricsum.Sample)) {
-		for _, s := range all.Sums() {
-			metricsum.Report(s, yield)
-		}
-	})
+	return register(m, metricsum.NewLimiters(limiters))
 }
 
-// register makes instruments for metrics. When they are read, report calls yield with their values.
-func register(
-	m metric.Meter, metrics []*metricsum.Metric, report func(yield func(metricsum.Sample)),
-) (metric.Registration, error) {
-	known := make(map[*metricsum.Metric]metric.Int64Observable)
+// register makes instruments for the metrics of a source, which is asked when they are read.
+func register(m metric.Meter, source metricsum.Source) (metric.Registration, error) {
+	known := make(map[string]metric.Int64Observable)
 	var all []metric.Observable
-	for _, of := range metrics {
+	for _, of := range source.Metrics() {
 		var err error
 		unit, description := metric.WithUnit(of.Unit), metric.WithDescription(of.Help)
 		if of.Counter {
-			known[of], err = m.Int64ObservableCounter(prefix+of.OTel, unit, description)
+			known[of.OTel], err = m.Int64ObservableCounter(prefix+of.OTel, unit, description)
 		} else {
-			known[of], err = m.Int64ObservableUpDownCounter(prefix+of.OTel, unit, description)
+			known[of.OTel], err = m.Int64ObservableUpDownCounter(prefix+of.OTel, unit, description)
 		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, known[of])
+		all = append(all, known[of.OTel])
 	}
 	return m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		report(func(s metricsum.Sample) { observe(to, known[s.Metric], s) })
+		source.Report(func(s metricsum.Sample) {
+			if s.Value == 0 && !s.Began.IsZero() {
+				return // an event that has not happened
+			}
+			attrs := []attribute.KeyValue{attrPolicy.String(s.Policy)}
+			for i, label := range strings.Fields(s.Labels) {
+				attrs = append(attrs, attributes[label].String(s.Values[i]))
+			}
+			to.ObserveInt64(known[s.OTel], int64(s.Value), metric.WithAttributes(attrs...))
+		})
 		return nil
 	}, all...)
 }
@@ -55,16 +58,4 @@ func register(
 var attributes = map[string]attribute.Key{
 	"outcome": attrResult, "result": attrResult, "source": attrSource, "class": attrError, "state": attrState,
 	"override": attrOverride,
-}
-
-// observe passes a value on, unless it is of events that have not happened.
-func observe(to metric.Observer, instrument metric.Int64Observable, s metricsum.Sample) {
-	if s.Value == 0 && !s.Began.IsZero() {
-		return
-	}
-	attrs := []attribute.KeyValue{attrPolicy.String(s.Policy)}
-	for i, label := range s.Metric.Labels {
-		attrs = append(attrs, attributes[label].String(s.Labels[i]))
-	}
-	to.ObserveInt64(instrument, int64(s.Value), metric.WithAttributes(attrs...))
 }

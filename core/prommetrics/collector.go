@@ -1,6 +1,8 @@
 package prommetrics
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sashlimit/sash/core"
@@ -16,52 +18,31 @@ func Collector(limiters ...*core.Limiter) prometheus.Collector {
 	return collector{metricsum.NewLimiters(limiters)}
 }
 
-type collector struct{ *metricsum.Limiters }
+// collector reports the metrics of a source.
+type collector struct{ metricsum.Source }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, append([]string{"policy"}, labels...), nil)
-}
-
-// descs has those of all metrics that are not histograms.
-var descs = func() map[*metricsum.Metric]*prometheus.Desc {
-	all := make(map[*metricsum.Metric]*prometheus.Desc)
-	for _, metrics := range [][]*metricsum.Metric{metricsum.EventMetrics, metricsum.StatsMetrics} {
-		for _, m := range metrics {
-			all[m] = desc(m.Prometheus, m.Help, m.Labels...)
-		}
-	}
-	return all
-}()
-
-func describe(to chan<- *prometheus.Desc, metrics []*metricsum.Metric) {
-	for _, m := range metrics {
-		to <- descs[m]
-	}
-}
-
-func collect(to chan<- prometheus.Metric) func(metricsum.Sample) {
-	return func(s metricsum.Sample) {
-		d, labels := descs[s.Metric], append([]string{s.Policy}, s.Labels...)
-		switch {
-		case s.Counter && !s.Began.IsZero():
-			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(d, prometheus.CounterValue, s.Value, s.Began,
-				labels...)
-		case s.Counter:
-			to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, s.Value, labels...)
-		default:
-			to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, s.Value, labels...)
-		}
-	}
+func descOf(m metricsum.Metric) *prometheus.Desc {
+	return prometheus.NewDesc(m.Prometheus, m.Help, append([]string{"policy"}, strings.Fields(m.Labels)...), nil)
 }
 
 // Describe implements [prometheus.Collector].
 func (c collector) Describe(to chan<- *prometheus.Desc) {
-	describe(to, metricsum.StatsMetrics)
+	for _, m := range c.Metrics() {
+		to <- descOf(m)
+	}
 }
 
 // Collect implements [prometheus.Collector].
 func (c collector) Collect(to chan<- prometheus.Metric) {
-	for _, s := range c.Sums() {
-		metricsum.Report(s, collect(to))
-	}
+	c.Report(func(s metricsum.Sample) {
+		kind, labels := prometheus.GaugeValue, append([]string{s.Policy}, s.Values...)
+		if s.Counter {
+			kind = prometheus.CounterValue
+		}
+		m := prometheus.MustNewConstMetric(descOf(s.Metric), kind, s.Value, labels...)
+		if !s.Began.IsZero() {
+			m = prometheus.MustNewConstMetricWithCreatedTimestamp(descOf(s.Metric), kind, s.Value, s.Began, labels...)
+		}
+		to <- m
+	})
 }

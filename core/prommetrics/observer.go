@@ -74,41 +74,43 @@ func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 //
 // After the first event of a policy it allocates nothing, except for errors.
 func Observer(r prometheus.Registerer, opts ...Option) func(context.Context, core.Event) {
-	o := &observer{durations: histograms(opts, "sash_decision_duration_seconds", metricsum.DecisionHelp, "source")}
-	for s := range o.bySource {
-		o.bySource[s] = o.durations.WithLabelValues(event.Source(s).String())
-	}
-	return register(r, o).observe
+	return register(r, newObserver(opts)).observe
 }
 
 // Forget forgets what was counted for a policy, such as that of a customer who has left. A later event begins at 0.
 func Forget(r prometheus.Registerer, policy string) {
-	o := &observer{durations: histograms(nil, "sash_decision_duration_seconds", metricsum.DecisionHelp, "source")}
-	register(r, o).events.Forget(policy)
+	register(r, newObserver(nil)).events.Forget(policy)
 }
 
 // observer is the collector of its metrics, so that all that are made with one registerer are the same.
 type observer struct {
 	events    metricsum.Events
 	durations *prometheus.HistogramVec
-	bySource  [metricsum.Sources]prometheus.Observer
+}
+
+func newObserver(opts []Option) *observer {
+	o := &observer{durations: histograms(opts, "sash_decision_duration_seconds", metricsum.DecisionHelp, "source")}
+	for s := event.None; s <= event.Lease; s++ {
+		o.durations.WithLabelValues(s.String()) // it is there before it happens
+	}
+	return o
 }
 
 // Describe implements [prometheus.Collector].
 func (o *observer) Describe(to chan<- *prometheus.Desc) {
-	describe(to, metricsum.EventMetrics)
+	collector{&o.events}.Describe(to)
 	o.durations.Describe(to)
 }
 
 // Collect implements [prometheus.Collector].
 func (o *observer) Collect(to chan<- prometheus.Metric) {
-	o.events.Report(collect(to))
+	collector{&o.events}.Collect(to)
 	o.durations.Collect(to)
 }
 
 func (o *observer) observe(_ context.Context, e core.Event) {
-	if source, decided := o.events.Add(&e); decided {
-		o.bySource[source].Observe(e.Took.Seconds())
+	if o.events.Add(&e) {
+		o.durations.WithLabelValues(e.Source.String()).Observe(e.Took.Seconds())
 	}
 }
 

@@ -23,28 +23,17 @@ type Classes struct {
 	known map[string]bool
 }
 
-// Of returns the class of an error. That of a [store.StoreError] is its own. An error of sash's options is "config", a
-// panic "panic", a context's end "canceled", and any other error "callback". No class depends on the text of an error.
-func (s *Classes) Of(err error) string {
-	if errors.As(err, new(*adapter.PanicError)) && !errors.As(err, new(*store.StoreError)) {
-		return "panic"
-	}
-	return s.of(err, "callback")
-}
-
-// OfStore returns the class of what a store has returned: "ok" for nil.
-func (s *Classes) OfStore(err error) string {
-	if err == nil {
-		return "ok"
-	}
-	return s.of(err, otherClass)
-}
-
-func (s *Classes) of(err error, rest string) string {
+// Of returns the class of an error, which does not depend on its text: "ok" for nil, that of a [store.StoreError] as it
+// is, "panic", "config" for an error of sash's options, "canceled" for a context's end, and rest for any other.
+func (s *Classes) Of(err error, rest string) string {
 	var failed *store.StoreError
 	switch {
+	case err == nil:
+		return "ok"
 	case errors.As(err, &failed):
 		return s.word(failed.Class)
+	case errors.As(err, new(*adapter.PanicError)):
+		return "panic"
 	case errors.As(err, new(*store.ConfigError)):
 		return "config"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -52,6 +41,9 @@ func (s *Classes) of(err error, rest string) string {
 	}
 	return rest
 }
+
+// OfStore returns the class of what a store has returned.
+func (s *Classes) OfStore(err error) string { return s.Of(err, otherClass) }
 
 // word returns a class as it is, unless it is no word or there are too many.
 func (s *Classes) word(class string) string {
