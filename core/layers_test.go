@@ -73,10 +73,7 @@ var layers = []struct {
 		module + "core", inside + "metricsum",
 		"go.opentelemetry.io/otel", "github.com/cespare/xxhash", "github.com/go-logr",
 	}, layersOfCore...)},
-	{below + "dashboard", append([]string{
-		module + "core", inside + "metricsum",
-		"github.com/go-kratos/aegis", "github.com/twmb/murmur3",
-	}, layersOfCore...)},
+	{below + "dashboard", append([]string{module + "core", inside + "metricsum"}, layersOfCore...)},
 	// Newer versions of go-redis need x/sys as well.
 	{inside + "redisclient", []string{
 		below + "store", inside + "within", "github.com/redis/go-redis/v9",

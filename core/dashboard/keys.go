@@ -1,39 +1,44 @@
 package dashboard
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"github.com/go-kratos/aegis/topk"
 
 	"github.com/sashlimit/sash/core"
 )
 
 const (
-	topKeys   = 20   // that are known
-	shownKeys = 10   // of these
-	sketchRow = 4096 // counters of 8 bytes
-	sketch    = 4    // rows
-	decay     = 0.92 // as in the paper
-	fade      = 30   // ticks after which earlier requests count half
+	mostKeys  = 256 // that are counted
+	shownKeys = 10  // of these
+	fade      = 30  // ticks after which earlier requests count half
 )
 
 // keys finds the keys with the most requests, while pages are open. It needs the same memory however many keys there
-// are: a HeavyKeeper (Gong et al., "HeavyKeeper: An Accurate Algorithm for Finding Top-k Elephant Flows", USENIX ATC
-// 2018) of 128 kB. Its counts may be too small, and are hardly ever too large.
+// are, by the algorithm Space-Saving (Metwally et al., "Efficient Computation of Frequent and Top-k Elements in Data
+// Streams", ICDT 2005): a new key takes the place of the one with the fewest requests, and their number. So each key
+// that has more than one in 256 requests is found. What is shown leaves out what a key has taken over, so it may be too
+// small, and is never too large.
 type keys struct {
 	watched atomic.Bool
 
-	mu     sync.Mutex
-	top    topk.Topk
-	latest map[string]core.Decision // the latest about each of the top keys
-	ticks  int
+	mu       sync.Mutex
+	place    map[string]int // in the lists, of names
+	top      []topKey
+	requests []uint32
+	ticks    int
+}
+
+type topKey struct {
+	name   string // policy, separator, key; or empty
+	others uint32 // requests of the keys that had its place
+	latest core.Decision
 }
 
 // hotKey is a key with many requests.
@@ -44,15 +49,14 @@ type hotKey struct {
 	Requests uint32 `json:"requests"`
 }
 
-const separator = "\x00" // of a policy and a key in what the sketch counts
+const separator = "\x00" // of a policy and a key in a name
 
 // watch begins to count, or goes on.
 func (k *keys) watch() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.top == nil {
-		k.top = topk.NewHeavyKeeper(topKeys, sketchRow, sketch, decay, 0)
-		k.latest = make(map[string]core.Decision)
+	if k.place == nil {
+		k.place = make(map[string]int)
 	}
 	k.watched.Store(true)
 }
@@ -62,7 +66,7 @@ func (k *keys) forget() {
 	k.watched.Store(false)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.top, k.latest = nil, nil
+	k.place, k.top, k.requests = nil, nil, nil
 }
 
 // add counts a decision.
@@ -73,45 +77,45 @@ func (k *keys) add(e *core.Event) {
 	name := e.Policy + separator + e.Key
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.top == nil {
+	if k.place == nil {
 		return
 	}
-	if _, in := k.top.Add(name, 1); !in {
-		return
+	i, known := k.place[name]
+	if !known {
+		if i = len(k.top); i < mostKeys {
+			k.top, k.requests = append(k.top, topKey{}), append(k.requests, 0)
+		} else {
+			i = slices.Index(k.requests, slices.Min(k.requests))
+			delete(k.place, k.top[i].name)
+		}
+		k.place[name], k.top[i] = i, topKey{name: name, others: k.requests[i]}
 	}
-	if _, known := k.latest[name]; known && e.Decision.Degraded {
-		return // FailOpen has asked no limit
-	}
-	if k.latest[name] = e.Decision; len(k.latest) > 2*topKeys {
-		k.prune()
+	if k.requests[i]++; !known || !e.Decision.Degraded { // FailOpen has asked no limit
+		k.top[i].latest = e.Decision
 	}
 }
 
-// prune forgets the keys that the sketch has expelled, or has not taken although it said so, as it does with a key that
-// has as few requests as the last one. The lock must be held.
-func (k *keys) prune() {
-	in := make(map[string]bool, topKeys)
-	for _, item := range k.top.List() {
-		in[item.Key] = true
-	}
-	maps.DeleteFunc(k.latest, func(name string, _ core.Decision) bool { return !in[name] })
-}
-
-// remove forgets the keys of a policy. The sketch keeps their counts until they fade.
+// remove forgets the keys of a policy.
 func (k *keys) remove(policy string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.DeleteFunc(k.latest, func(name string, _ core.Decision) bool {
-		return strings.HasPrefix(name, policy+separator)
-	})
+	for name, i := range k.place {
+		if strings.HasPrefix(name, policy+separator) {
+			delete(k.place, name)
+			k.top[i], k.requests[i] = topKey{}, 0
+		}
+	}
 }
 
 // tick is called once a second.
 func (k *keys) tick() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.ticks++; k.ticks%fade == 0 && k.top != nil {
-		k.top.Fading()
+	if k.ticks++; k.ticks%fade == 0 {
+		for i := range k.top {
+			k.top[i].others /= 2
+			k.requests[i] /= 2
+		}
 	}
 }
 
@@ -119,23 +123,20 @@ func (k *keys) tick() {
 func (k *keys) hottest(identities bool) []hotKey {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	hot := make([]hotKey, 0, shownKeys)
-	if k.top == nil {
-		return hot
+	hot := make([]hotKey, 0, mostKeys)
+	for i, of := range k.top {
+		if n := k.requests[i] - of.others; n > 0 {
+			hot = append(hot, hotKey{Name: of.name, Requests: n})
+		}
 	}
-	for _, item := range k.top.List() {
-		policy, key, _ := strings.Cut(item.Key, separator)
-		if len(hot) == shownKeys || item.Count == 0 {
-			break
+	slices.SortStableFunc(hot, func(a, b hotKey) int { return cmp.Compare(b.Requests, a.Requests) })
+	hot = hot[:min(len(hot), shownKeys)]
+	for i := range hot {
+		h := &hot[i]
+		h.ID = hash(h.Name)
+		if h.Policy, h.Name, _ = strings.Cut(h.Name, separator); !identities {
+			h.Name = ""
 		}
-		if _, known := k.latest[item.Key]; !known {
-			continue // its policy was removed
-		}
-		h := hotKey{ID: hash(item.Key), Policy: policy, Requests: item.Count}
-		if identities {
-			h.Name = key
-		}
-		hot = append(hot, h)
 	}
 	return hot
 }
@@ -144,9 +145,9 @@ func (k *keys) hottest(identities bool) []hotKey {
 func (k *keys) find(id string) (d core.Decision, name string, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for name, d := range k.latest {
+	for name, i := range k.place {
 		if hash(name) == id {
-			return d, name, true
+			return k.top[i].latest, name, true
 		}
 	}
 	return d, "", false

@@ -2,35 +2,37 @@ package dashboard
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/sashlimit/sash/core"
 )
 
-// The decisions that are kept are as few as the keys of the sketch, however many keys come once, and they are those of
-// its keys.
-func TestFewDecisionsAreKept(t *testing.T) {
+// However many keys come once, a few are kept, and those with the most requests are among them.
+func TestFewKeysAreKept(t *testing.T) {
 	var k keys
 	k.watch()
-	most := 0
 	for i := range 200_000 {
 		k.add(&core.Event{Policy: "p", Key: fmt.Sprint("client-", i)})
-		if i%100 == 0 {
-			k.add(&core.Event{Policy: "p", Key: fmt.Sprint("busy-", i%1000)})
+		if i%100 < shownKeys {
+			k.add(&core.Event{Policy: "p", Key: fmt.Sprint("busy-", i%100)})
 		}
-		most = max(most, len(k.latest))
 	}
-	if most > 2*topKeys {
-		t.Errorf("%d decisions are kept", most)
+	if len(k.top) != mostKeys || len(k.place) != mostKeys {
+		t.Errorf("%d keys are kept in %d places", len(k.place), len(k.top))
 	}
 	hot := k.hottest(true)
 	if len(hot) != shownKeys {
 		t.Fatalf("%d keys are shown", len(hot))
 	}
 	for _, h := range hot {
-		if _, name, ok := k.find(h.ID); !ok || name != "p"+separator+h.Name {
+		if _, name, ok := k.find(h.ID); !ok || name != "p"+separator+h.Name || !strings.HasPrefix(h.Name, "busy-") ||
+			h.Requests > 2000 || h.Requests < 1900 {
 			t.Errorf("%+v: found %t, %q", h, ok, name)
 		}
+	}
+	if k.remove("p"); len(k.hottest(true)) > 0 {
+		t.Errorf("%v are left", k.hottest(true))
 	}
 }
 
