@@ -17,7 +17,7 @@ type plan struct {
 
 	mode   store.Mode
 	limits []*store.Limit
-	span   int64 // of a reply of the script one: the window (us) and 1; of that of list 0
+	isOne  bool // the script is one, and not list
 }
 
 const group = 500 // takes that become one, so that a script has room for their ids
@@ -25,40 +25,48 @@ const group = 500 // takes that become one, so that a script has room for their 
 // newPlan returns the plan of a request.
 func newPlan(takes []store.Take) *plan {
 	p := &plan{mode: takes[0].Mode}
-	p.Recorded = p.recorded
-	if len(takes) == 1 {
-		l := takes[0].Limit
-		_, p.mode = l.Counted(1, p.mode)
-		span := l.Window.Microseconds() + 1
-		isExact := int64(l.Quota)+1 < (1<<53)/span // numbers of Lua are exact up to 2^53
-		if p.mode == store.ModeCharge && l.Algorithm == store.SlidingLog && !l.Unlimited && isExact {
-			p.span, p.limits, p.Script, p.Group, p.Cut = span, []*store.Limit{l}, one, group, cutOne
-			p.Tail = []any{l.Quota, l.Window.Microseconds(), redislog.TTL(l)}
-			return p
-		}
+	p.Recorded, p.Cut = p.isRecorded, p.cut
+	for i := range takes {
+		p.limits = append(p.limits, takes[i].Limit)
 	}
-	p.Script = list
+	l := p.limits[0]
+	if len(takes) == 1 {
+		_, p.mode = l.Counted(1, p.mode)
+		isExact := int64(l.Quota)+1 < (1<<53)/span(l) // numbers of Lua are exact up to 2^53
+		p.isOne = p.mode == store.ModeCharge && l.Algorithm == store.SlidingLog && !l.Unlimited && isExact
+	}
 	if p.mode == store.ModeCharge {
 		p.Group = group
 	}
-	whole, short := 1, 0
-	for i := range takes {
-		l := takes[i].Limit
-		p.limits = append(p.limits, l)
-		p.Tail = append(p.Tail, arguments(l)...)
-		whole += 3 + periodSize(l)
-		if short++; isCounter(l) {
-			short += 1 + periodSize(l)
-		}
+	if p.isOne {
+		p.Script, p.Tail = one, []any{l.Quota, l.Window.Microseconds(), redislog.TTL(l)}
+		return p
 	}
-	p.Cut = func(reply []int64, _ int) int {
-		if len(reply) > 0 && reply[0] < 0 {
-			return short
-		}
-		return whole
+	p.Script = list
+	for _, l := range p.limits {
+		p.Tail = append(p.Tail, arguments(l)...)
 	}
 	p.Tail = append(p.Tail, modes[p.mode], max(takes[0].Share, 1), len(takes))
 	return p
+}
+
+// cut returns how many numbers a reply has.
+func (p *plan) cut(reply []int64, _ int) (n int) {
+	isShort := len(reply) > 0 && reply[0] < 0
+	for _, l := range p.limits {
+		switch n += periodSize(l); {
+		case !isShort:
+			n += 3
+		case isCounter(l):
+			n += 2
+		default:
+			n++
+		}
+	}
+	if !isShort {
+		n++
+	}
+	return n
 }
 
 var modes = [...]string{
@@ -111,17 +119,9 @@ func periodSize(l *store.Limit) int {
 	return 0
 }
 
-// cutOne is the Cut of plans of the script one.
-func cutOne(reply []int64, _ int) int {
-	if len(reply) > 0 && reply[0] == 0 {
-		return 5
-	}
-	return 1
-}
-
 // appendCosts appends what follows the id of a request.
 func (p *plan) appendCosts(b []byte, takes []store.Take) []byte {
-	if p.span > 0 {
+	if p.isOne {
 		if cost, _ := takes[0].Limit.Counted(takes[0].Cost, p.mode); cost > 1 {
 			b = redislog.AppendUnits(b, cost)
 		}
@@ -152,72 +152,64 @@ func least(takes []store.Take) int {
 	return n
 }
 
-// recorded reports whether a question was recorded, by its reply.
-func (p *plan) recorded(q *redisclient.Question) bool {
-	switch {
-	case p.mode == store.ModePeek:
-		return false
-	case p.mode != store.ModeCharge || q.Reply[0] > 0 && p.span > 0:
-		return true // or a denial was, or nothing
-	case p.span == 0:
-		return q.Reply[0] < 0 || int64(q.Place) < q.Reply[0]
+// span is by what a number of a short reply has the units that are used.
+func span(l *store.Limit) int64 { return l.Window.Microseconds() + 1 }
+
+// short returns what a number of a short reply tells.
+func short(l *store.Limit, number int64) (used, reset int64) {
+	if isCounter(l) {
+		return -number - 1, 0
 	}
-	return q.Reply[0] == 0 && int64(q.Place) < q.Reply[1]
+	return (-number - 1) / span(l), (-number - 1) % span(l)
+}
+
+// recorded returns how many takes of a question are admitted, in ModeAtMost how many units.
+func (p *plan) recorded(q *redisclient.Question) int64 {
+	if q.Reply[0] >= 0 {
+		return q.Reply[0]
+	}
+	for i, l := range p.limits {
+		if used, _ := short(l, q.Reply[i]); used >= int64(l.Quota) {
+			return 0
+		}
+	}
+	return int64(q.StandsFor)
+}
+
+// isRecorded reports whether a question was recorded, by its reply.
+func (p *plan) isRecorded(q *redisclient.Question) bool {
+	if p.mode == store.ModeCharge {
+		return int64(q.Place) < p.recorded(q)
+	}
+	return p.mode != store.ModePeek // or a denial was, or nothing
 }
 
 // read fills in the answers to a request. It checks all numbers: another program may have written to the key, and the
 // server may be none that runs the scripts.
 func (p *plan) read(q *redisclient.Question, takes []store.Take, answers []store.Answer) error {
-	good := true
-	if p.span > 0 {
-		good = p.readOne(q, &takes[0], &answers[0])
-	} else {
-		good = p.readList(q, takes, answers)
-	}
-	if !good {
-		return redisclient.ProtocolError("numbers out of range in reply %v", q.Reply)
-	}
-	return nil
-}
-
-func (p *plan) readOne(q *redisclient.Question, t *store.Take, a *store.Answer) bool {
-	number, place := q.Reply[0], int64(q.Place)
-	cost, _ := t.Limit.Counted(t.Cost, p.mode)
-	if number == 0 {
-		admitted, used, reset, wait := q.Reply[1], q.Reply[2], q.Reply[3], q.Reply[4]
-		*a = answer(used+min(admitted, place)*int64(cost), reset, wait, place < admitted)
-		return inRange(t.Limit, used, reset, wait) && admitted >= 0 && admitted <= int64(q.StandsFor)
-	}
-	value := max(number, -number) - 1
-	used, reset := value/p.span, value%p.span
-	*a = answer(used+place*int64(cost), reset, reset, number > 0)
-	quota := int64(t.Limit.Quota)
-	return reset > 0 && (number > 0 && used < quota || number < 0 && used == quota)
-}
-
-func (p *plan) readList(q *redisclient.Question, takes []store.Take, answers []store.Answer) bool {
-	recorded, reply, place := q.Reply[0], q.Reply, int64(q.Place) // in ModeAtMost, recorded are units
-	isShort := recorded < 0
+	recorded, reply, place := p.recorded(q), q.Reply, int64(q.Place)
+	isShort, most := reply[0] < 0, q.StandsFor
 	if !isShort {
 		reply = reply[1:]
 	}
-	most := q.StandsFor
 	if p.mode == store.ModeAtMost {
 		most = least(takes)
 	}
-	admitted, good, denied := isShort || place < recorded, recorded <= int64(most), false
+	admitted, good, denied := place < recorded, recorded <= int64(most), false
 	for i := range takes {
-		l, used, reset, wait := takes[i].Limit, -reply[0]-1, int64(0), int64(0)
+		l := takes[i].Limit
+		var used, reset, wait int64
 		switch {
 		case !isShort:
 			used, reset, wait, reply = reply[0], reply[1], reply[2], reply[3:]
 		case isCounter(l):
+			used, _ = short(l, reply[0])
 			reset, reply = reply[1], reply[2:]
 		default:
-			span := l.Window.Microseconds() + 1
-			used, reset, reply = used/span, used%span, reply[1:]
+			used, reset = short(l, reply[0])
+			wait, reply = reset, reply[1:]
 		}
-		good = good && inRange(l, used, reset, wait) && !(isShort && used >= int64(l.Quota))
+		good = good && inRange(l, used, reset, wait) && !(isShort && used > int64(l.Quota))
 		cost, mode := l.Counted(takes[i].Cost, takes[i].Mode)
 		switch mode {
 		case store.ModeCharge, store.ModeChargeDenied:
@@ -238,11 +230,14 @@ func (p *plan) readList(q *redisclient.Question, takes []store.Take, answers []s
 		}
 		answers[i], denied = a, denied || !a.Allowed
 	}
-	if p.mode == store.ModeChargeDenied && !admitted && !denied {
+	if !admitted && !denied && p.mode != store.ModePeek {
 		// The denial was counted when the command was executed before, and there is room by now.
 		answers[0].Allowed, answers[0].Retry = false, time.Microsecond
 	}
-	return good
+	if !good {
+		return redisclient.ProtocolError("numbers out of range in reply %v", q.Reply)
+	}
+	return nil
 }
 
 // answer returns an answer by numbers of a reply, in microseconds.

@@ -7,8 +7,9 @@
 -- charge, and count denials, m: at most), the share of the mode m, and the number of limits.
 -- Reply, for each request: how many takes are admitted, in the mode m how many units; then, for each limit, used,
 -- reset, and how long the next take must wait (0 if it need not, or never will fit); of a counter the period as well,
--- and its nanoseconds if its interval has some. Or, if one take is admitted in the mode c: a negative number for each
--- log, -(used * (window + 1) + reset + 1); of a counter alone -(used + 1), reset, and its period.
+-- and its nanoseconds if its interval has some. Or, for one take in the mode c: a negative number for each log,
+-- -(used * (window + 1) + reset + 1), where one of them is used up if it is denied; of a counter alone, if it is
+-- admitted, -(used + 1), reset, and its period.
 -- include clock
 -- include log
 -- include counters
@@ -17,35 +18,84 @@ local requests, mode, share = #KEYS / logs, ARGV[#ARGV - 2], ARGV[#ARGV - 1] + 0
 local records = mode ~= 'p'
 local reply, r = {}, 0
 
+-- Of each limit; and of the logs of a request, units in the window, when the oldest leaves, and expired entries. Most
+-- requests have two logs, for which these tables need not grow.
+local quotas, windows, ttls, units, oldest, expired = {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}
+local isShort, longest = mode == 'c', nil -- whether a reply may be short; the log with the longest window
+local future -- what was recorded before the clock was set back
+for j = 1, logs do
+  local at = requests + 4 * j - 3
+  local kind, quota, window = ARGV[at], ARGV[at + 1] + 0, ARGV[at + 2] + 0
+  quotas[j], windows[j], ttls[j] = quota, window, ARGV[at + 3]
+  isShort = isShort and (kind == 'l' or kind == 'p') and (quota + 1) * (window + 1) < 9007199254740992
+  if (isShort or kind:find('[lpu]')) and window > (windows[longest] or 0) then longest = j end
+end
+
+-- brief decides a take of one unit in the mode c whose logs have no entries of more units or of the future. It reports
+-- whether it did, and returns an error or nil.
+local function brief(base, id)
+  local full -- a log without room
+  for j = 1, logs do
+    local key, window, gone = KEYS[base + j], windows[j], 0
+    local size, left = call('ZCARD', key), window
+    if size > 0 then
+      local first = call('ZRANGE', key, '0', '0', 'WITHSCORES')
+      left = first[2] - now + window
+      if left > window or first[1] == '' or size > atOnce and left <= 0 then return false end
+      if left <= 0 then
+        gone = call('ZCOUNT', key, '1', text(now - window))
+        size = size - gone
+        left = size > 0 and call('ZRANGE', key, gone, gone, 'WITHSCORES')[2] - now + window or window
+      end
+      if size > quotas[j] or left > window then return false end
+      if size == quotas[j] then full = full or key end
+    end
+    units[j], oldest[j], expired[j] = size, left, gone
+  end
+  if full then -- unless it was recorded before, or the clock was set back, see log.lua
+    future = future or '(' .. text(now + 1000000)
+    if call('ZSCORE', KEYS[base + longest], id) or call('ZCOUNT', full, future, '+inf') > 0 then return false end
+  end
+  for j = 1, logs do
+    local key, size, left = KEYS[base + j], units[j], full and units[j] == 0 and 0 or oldest[j]
+    if not full then
+      if expired[j] > 0 then call('ZREMRANGEBYRANK', key, '0', expired[j] - 1) end
+      if call('ZADD', key, 'NX', stamp, id) == 0 then size = size - 1 end
+      local failed = arm(key, ttls[j])
+      if failed then return true, failed end
+    end
+    reply[r + j] = -(size * (windows[j] + 1) + left + 1)
+  end
+  r = r + logs
+  return true
+end
+
 -- newDecide returns a function that decides about any request.
 local function newDecide()
   local log, counters, call = newLog(), nil, call
-  local kinds, quotas, windows, ttls, keeps, trims, counter = {}, {}, {}, {}, {}, {}, {}
-  -- What is known of the logs of a request: what a take costs, and what look returns. Of a counter expired is whether
-  -- the clock was set back, and counted and oldest are the period.
-  local cost, units, oldest, counted, expired, gone = {}, {}, {}, {}, {}, {}
-  local priced, isShort = false, mode == 'c' -- whether a cost may not be 1; whether a reply may be short
-  local longest -- the log with the longest window: if a take was recorded, this one has it
+  local kinds, keeps, trims, counter = {}, {}, {}, {}
+  -- What a take costs, and what look returns. Of a counter expired is whether the clock was set back, and counted and
+  -- oldest are the period.
+  local cost, counted, gone = {}, {}, {}
+  local priced = false -- whether a cost may not be 1
 
   for j = 1, logs do
-    local at = requests + 4 * j - 3
-    local kind, quota, window, ttl = ARGV[at], ARGV[at + 1] + 0, ARGV[at + 2] + 0, ARGV[at + 3]
-    kinds[j], quotas[j], windows[j], cost[j] = kind, kind == 'u' and math.huge or quota, window, 1
-    if kind == 'l' or kind == 'p' or kind == 'u' then
-      ttls[j], keeps[j] = ttl + 0, (mode ~= 'd' or kind == 'u') and math.max(quota, 100000) or quota
+    local kind, quota = ARGV[requests + 4 * j - 3], quotas[j]
+    kinds[j], cost[j] = kind, 1
+    if kind:find('[lpu]') then
+      keeps[j] = (mode ~= 'd' or kind == 'u') and math.max(quota, 100000) or quota
       trims[j] = records and kind == 'u' or mode == 'r' and kind == 'l'
-      isShort = isShort and kind ~= 'u' and (quota + 1) * (window + 1) < 9007199254740992
-      if not longest or window > windows[longest] then longest = j end
+      if kind == 'u' then quotas[j] = math.huge end
     else
-      counters, isShort = counters or newCounters(), false
-      counter[j] = counters[kind](quota, window, ttl)
+      counters = counters or newCounters()
+      counter[j] = counters[kind](quota, windows[j], ttls[j])
     end
   end
 
   -- lookAll looks at the logs of a request, and returns for how many takes all of them have room; in the mode m, for
-  -- how many units: one permit is enough for any number.
+  -- how many units: one permit is enough for any number. It also returns the first log without room.
   local function lookAll(base)
-    local least = math.huge
+    local least, full = math.huge, nil
     for j = 1, logs do
       if counter[j] then
         units[j], expired[j], counted[j], oldest[j] = counter[j].look(KEYS[base + j])
@@ -53,17 +103,10 @@ local function newDecide()
         units[j], oldest[j], counted[j], expired[j], gone[j] = log.look(KEYS[base + j], windows[j])
       end
       local room = (quotas[j] - units[j]) / cost[j]
+      if room < 1 and not counter[j] then full = full or j end
       if room < least and not (mode == 'm' and kinds[j] == 'p' and room >= 1) then least = room end
     end
-    return least
-  end
-
-  -- isRewound is rewound of the first log without room.
-  local function isRewound(base)
-    for j = 1, logs do
-      if not counter[j] and units[j] + cost[j] > quotas[j] then return log.rewound(KEYS[base + j], counted[j]) end
-    end
-    return false
+    return least, full
   end
 
   -- trim removes the oldest whole entries of a log while what is left is at least keep units. It expects what look
@@ -82,17 +125,6 @@ local function newDecide()
     return keep + over, call('ZRANGE', key, first, first, 'WITHSCORES')[2], counted, 0
   end
 
-  -- admit records one take, for which all logs have room, and writes a short reply.
-  local function admit(base, id)
-    for j = 1, logs do
-      local key, window = KEYS[base + j], windows[j]
-      local after, first = log.record(key, id, cost[j], ttls[j], units[j], oldest[j], counted[j], expired[j], gone[j])
-      if not after then return first end
-      reply[r + j] = -((after - cost[j]) * (window + 1) + log.reset(first, window) + 1)
-    end
-    r = r + logs
-  end
-
   -- decide decides about a request. It returns an error or nil.
   local function decide(base, asked)
     local ids, most, begin = asked, 1, r
@@ -106,9 +138,10 @@ local function newDecide()
       priced = false
       for j = 1, logs do cost[j] = 1 end
     end
-    local takes, room = #ids / 8, lookAll(base)
-    if isShort and takes == 1 and room >= 1 then return admit(base, ids) end
-    while room < takes and records and mode ~= 'r' and isRewound(base) do room = lookAll(base) end
+    local takes, room, full = #ids / 8, lookAll(base)
+    while full and records and mode ~= 'r' and log.rewound(KEYS[base + full], counted[full]) do
+      room, full = lookAll(base)
+    end
     local refused = false -- whether a denial was counted before: it stays one
     for j = 1, mode == 'd' and logs or 0 do
       local denial = kinds[j] == 'l' and log.memberOf(ids .. '\0', cost[j])
@@ -129,14 +162,13 @@ local function newDecide()
       admitted = math.min(admitted + own, takes)
     end
     if own > 0 or admitted < takes then ids = ids:sub(8 * own + 1, 8 * admitted) end
-    r = r + 1
-    reply[r] = granted or admitted
+    local told = isShort and takes == 1 and room >= 1 -- whether the reply is short
+    if not told then reply[r + 1], r = granted or admitted, r + 1 end
     for j = 1, logs do
       local key, kind, quota, price, used, left = KEYS[base + j], kinds[j], quotas[j], cost[j], units[j], 0
       if counter[j] then
-        local added, till = (admitted - own) * price, counter[j].till
+        local added, till, after = (admitted - own) * price, counter[j].till, used + (admitted - own) * price
         if added > 0 or expired[j] and records then counter[j].put(key, added) end
-        local after = used + added
         if admitted < takes and after + price > quota and price <= quota then
           left = math.max(till(quota - price), 1)
         end
@@ -164,8 +196,11 @@ local function newDecide()
             return decide(base, asked)
           end
         end
-        reply[r + 1], reply[r + 2], reply[r + 3] = used, log.reset(first, window), left
-        r = r + 3
+        if told then
+          reply[r + 1], r = -(used * (window + 1) + log.reset(first, window) + 1), r + 1
+        else
+          reply[r + 1], reply[r + 2], reply[r + 3], r = used, log.reset(first, window), left, r + 3
+        end
       end
     end
   end
@@ -174,27 +209,27 @@ local function newDecide()
 end
 
 -- alone is the counter of requests that ask only one, in the mode c.
-local quota = ARGV[requests + 2] + 0
 local alone = logs == 1 and mode == 'c' and newCounters()[ARGV[requests + 1]]
-alone = alone and alone(quota, ARGV[requests + 3] + 0, ARGV[requests + 4])
+alone = alone and alone(quotas[1], windows[1], ttls[1])
 
--- count records a unit in the counter, and writes a short reply. It reports whether there was room.
-local function count(key)
-  local used, _, period, part = alone.look(key)
-  if used >= quota then return false end
-  alone.put(key, 1)
+-- count is brief with that counter. It does not decide a denial.
+local function count(base)
+  local used, _, period, part = alone.look(KEYS[base + 1])
+  if used >= quotas[1] then return false end
+  alone.put(KEYS[base + 1], 1)
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = -used - 1, alone.till(used), period, part
   r = r + (part and 4 or 3)
   return true
 end
 
-local decide
-for q = 1, requests do
-  local asked = ARGV[q]
-  if not alone or #asked > 8 or not count(KEYS[q]) then
+local decide, quick = nil, isShort and brief or alone and count
+for q = 0, requests - 1 do
+  local asked, done, failed = ARGV[q + 1], false, nil
+  if quick and #asked == 8 then done, failed = quick(q * logs, asked) end
+  if not done then
     decide = decide or newDecide()
-    local failed = decide((q - 1) * logs, asked)
-    if failed then return failed end
+    failed = decide(q * logs, asked)
   end
+  if failed then return failed end
 end
 return reply

@@ -1,8 +1,8 @@
 -- Decides takes on one sliding log each, in the order of KEYS and in one step.
 -- KEYS: the logs. ARGV: for each log the ids of its takes, 8 bytes each, and behind them their cost in 4 bytes unless
 -- it is 1; then the quota, the window (us) and the TTL of a log (ms).
--- Reply, for each log: used * (window + 1) + reset + 1 if its takes are admitted; the same as a negative number if they
--- are denied and wait until reset; or else a 0, and how many are admitted, used, reset and how long the next must wait.
+-- Reply, for each log: -(used * (window + 1) + reset + 1) if its takes are admitted, or denied until reset, as used is
+-- the quota; or else how many are admitted, used, reset and how long the next must wait.
 -- include clock
 -- include log
 local n = #KEYS
@@ -31,18 +31,18 @@ local function decide(key, asked)
   end
   if admitted == takes and used < quota then
     r = r + 1
-    reply[r] = used * (window + 1) + log.reset(oldest, window) + 1
+    reply[r] = -(used * (window + 1) + log.reset(oldest, window) + 1)
     return
   elseif admitted < takes and cost <= quota then
     left = log.wait(key, window, units + cost - quota, oldest, counted, expired)
     if not left then return decide(key, asked) end
   end
-  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = 0, admitted, used, log.reset(oldest, window)
-  reply[r + 5], r = left, r + 5
+  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = admitted, used, log.reset(oldest, window), left
+  r = r + 4
 end
 
 for k = 1, n do
-  local key, id, told = KEYS[k], ARGV[k], nil -- told: the number that is the whole reply
+  local key, id, told = KEYS[k], ARGV[k], nil -- told: the number that is the whole reply, below zero
   -- Most takes are decided here, without a call of a function: those of one unit, on a log that has no others, and one
   -- take of more, if none has expired and there is room.
   if #id == 8 then
@@ -78,7 +78,7 @@ for k = 1, n do
       end
     elseif size == quota and not call('ZSCORE', key, id) then
       future = future or '(' .. text(now + 1000000) -- see log.lua
-      if call('ZCOUNT', key, future, '+inf') == 0 then told = -(size * (window + 1) + left + 1) end
+      if call('ZCOUNT', key, future, '+inf') == 0 then told = size * (window + 1) + left + 1 end
     end
   elseif #id == 12 then
     local two, cost = call('ZRANGE', key, '0', '1', 'WITHSCORES'), struct.unpack('>I4', id, 9)
@@ -97,7 +97,7 @@ for k = 1, n do
   end
   if told then
     r = r + 1
-    reply[r] = told
+    reply[r] = -told
   else
     local failed = decide(key, id)
     if failed then return failed end
