@@ -5,15 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -46,8 +42,6 @@ func used(t *testing.T, l *core.Limiter) int {
 
 // ann asks as somebody; others go by another name.
 func ann(r *http.Request) { r.Header.Set("User", "ann") }
-
-func back(r *http.Request) { r.Header.Set("Back", "1") }
 
 // unwrapped is a writer of which only http.ResponseController finds out that it can be hijacked.
 type unwrapped struct{ http.ResponseWriter }
@@ -185,222 +179,6 @@ func TestConnectOfNetHTTP(t *testing.T) {
 	}
 }
 
-// WithRefund's callback is called once, with the request and the status that the client gets.
-func TestRefund(t *testing.T) {
-	for _, c := range []struct {
-		desc    string
-		handler http.HandlerFunc
-		status  int
-		body    string
-	}{
-		{"nothing", func(http.ResponseWriter, *http.Request) {}, 200, ""},
-		{"a body", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") }, 200, "served"},
-		{"a body that is copied", func(w http.ResponseWriter, _ *http.Request) {
-			io.Copy(w, strings.NewReader("served"))
-		}, 200, "served"},
-		{"flushed", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, 200, ""},
-		{"200", func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(200)
-			io.WriteString(w, "served")
-		}, 200, "served"},
-		{"304", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, 304, ""},
-		{"404", http.NotFound, 404, "404 page not found\n"},
-		{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", 500) }, 500, "down\n"},
-		{"the first status", func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(404)
-			w.WriteHeader(500)
-		}, 404, ""},
-		{"a status too late", func(w http.ResponseWriter, _ *http.Request) {
-			io.WriteString(w, "served")
-			w.WriteHeader(500)
-		}, 200, "served"},
-		{"a status after a flush", func(w http.ResponseWriter, _ *http.Request) {
-			w.(http.Flusher).Flush()
-			w.WriteHeader(500)
-		}, 200, ""},
-		{"a status after a flush by the controller", func(w http.ResponseWriter, _ *http.Request) {
-			http.NewResponseController(w).Flush()
-			w.WriteHeader(500)
-		}, 200, ""},
-		{"an error before the first byte", func(w http.ResponseWriter, _ *http.Request) {
-			if _, err := io.Copy(w, iotest.ErrReader(io.ErrUnexpectedEOF)); err != nil {
-				http.Error(w, "down", 500)
-			}
-		}, 500, "down\n"},
-		{"nothing copied", func(w http.ResponseWriter, _ *http.Request) {
-			io.Copy(w, strings.NewReader(""))
-			w.WriteHeader(404)
-		}, 404, ""},
-		{"an empty write", func(w http.ResponseWriter, _ *http.Request) {
-			w.Write(nil)
-			w.WriteHeader(404)
-		}, 200, ""},
-		{"early hints", func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(103)
-			w.WriteHeader(404)
-		}, 404, ""},
-		{"early hints alone", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103) }, 200, ""},
-		{"http.ServeContent", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Etag", `"v1"`)
-			r.Header.Set("If-None-Match", `"v1"`)
-			http.ServeContent(w, r, "file.txt", time.Time{}, strings.NewReader("served"))
-		}, 304, ""},
-	} {
-		type protocol = func(*testing.T, http.Handler) func(*http.Request) *http.Response
-		for name, serve := range map[string]protocol{"HTTP/1.1": coretest.HTTP1, "HTTP/2": coretest.HTTP2} {
-			t.Run(c.desc+"/"+name, func(t *testing.T) {
-				var asked []int
-				l := newLimiter(t, core.PerMinute(9), core.WithCost(func(*http.Request) int { return 3 }),
-					core.WithRefund(func(r *http.Request, status int) bool {
-						asked = append(asked, status)
-						return r.Header.Get("Back") != "" && r.Context().Err() == nil
-					}))
-				send := serve(t, nethttp.From(l)(c.handler))
-				for i, change := range []func(*http.Request){back, func(*http.Request) {}} {
-					asked = nil
-					r := httptest.NewRequest(http.MethodGet, "/", nil)
-					ann(r)
-					change(r)
-					response := send(r)
-					body, _ := io.ReadAll(response.Body)
-					if response.StatusCode != c.status || string(body) != c.body {
-						t.Errorf("status %d, body %q; want %d, %q", response.StatusCode, body, c.status, c.body)
-					}
-					if !slices.Equal(asked, []int{c.status}) {
-						t.Errorf("asked about %v, want %d once", asked, c.status)
-					}
-					if n := used(t, l); n != 3*i { // the first is given back, the second is not
-						t.Errorf("%d units used, want %d", n, 3*i)
-					}
-				}
-			})
-		}
-	}
-}
-
-// A panic counts as 500 and is passed on to the server, which cuts the connection.
-func TestRefundPanic(t *testing.T) {
-	for _, value := range []any{"boom", http.ErrAbortHandler} {
-		var mu sync.Mutex
-		var asked []int
-		l := newLimiter(t, core.PerMinute(9), core.WithRefund(func(_ *http.Request, status int) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			asked = append(asked, status)
-			return len(asked) == 1
-		}))
-		h := nethttp.From(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(200)
-			panic(value)
-		}))
-		var caught []any
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer func() {
-				p := recover()
-				mu.Lock()
-				caught = append(caught, p)
-				mu.Unlock()
-				panic(p)
-			}()
-			h.ServeHTTP(w, r)
-		}))
-		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-		server.Start()
-		for i := range 2 {
-			// A POST is not retried.
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ann(r)
-			if response, err := http.DefaultClient.Do(r); err == nil {
-				response.Body.Close()
-				t.Errorf("%v: status %d, want a connection that is cut", value, response.StatusCode)
-			}
-			if n := used(t, l); n != i {
-				t.Errorf("%v: %d units used, want %d", value, n, i)
-			}
-		}
-		server.Close() // which waits for the handlers
-		if !slices.Equal(asked, []int{500, 500}) || !slices.Equal(caught, []any{value, value}) {
-			t.Errorf("asked about %v, caught %v", asked, caught)
-		}
-	}
-}
-
-// A client that has gone gets its unit back, although the request's context is done.
-func TestRefundClientGone(t *testing.T) {
-	for protocol, two := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
-		t.Run(protocol, func(t *testing.T) {
-			begun, told := make(chan bool), make(chan core.Event, 9)
-			l := newLimiter(t, core.PerMinute(9),
-				core.WithRefund(func(r *http.Request, _ int) bool { return r.Context().Err() != nil }),
-				core.WithObserver(func(ctx context.Context, e core.Event) {
-					if e.Outcome == event.Refunded {
-						e.Err = ctx.Err()
-						told <- e
-					}
-				}))
-			hang := func(_ http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/hang" {
-					begun <- true
-					<-r.Context().Done()
-				}
-			}
-			server := httptest.NewUnstartedServer(nethttp.From(l)(http.HandlerFunc(hang)))
-			if server.EnableHTTP2 = two; two {
-				server.StartTLS()
-			} else {
-				// Over TLS the server would learn of the client's end before the client stops reading, so
-				// the answer might come first.
-				server.Start()
-			}
-			defer server.Close()
-			send := func(ctx context.Context, path string) error {
-				r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ann(r)
-				response, err := server.Client().Do(r)
-				if err != nil {
-					return err
-				}
-				defer response.Body.Close()
-				if two != (response.ProtoMajor == 2) {
-					t.Errorf("protocol %s", response.Proto)
-				}
-				return nil
-			}
-			if err := send(t.Context(), "/"); err != nil { // a client that waits for the answer is charged
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() {
-				<-begun
-				if n := used(t, l); n != 2 {
-					t.Errorf("%d units used while the handler runs, want 2", n)
-				}
-				cancel()
-			}()
-			if err := send(ctx, "/hang"); !errors.Is(err, context.Canceled) {
-				t.Errorf("the client got %v", err)
-			}
-			select {
-			case e := <-told:
-				if e.Err != nil || e.Key != "ann" || !e.Decision.Allowed {
-					t.Errorf("observed %+v", e)
-				}
-			case <-time.After(maxWait):
-				t.Fatal("nothing was given back")
-			}
-			if n := used(t, l); n != 1 {
-				t.Errorf("%d units used, want 1", n)
-			}
-		})
-	}
-}
-
 // The writer is wrapped only for requests whose status will be needed.
 func TestRefundWrapsNoMoreThanItMust(t *testing.T) {
 	refund := core.WithRefund(func(*http.Request, int) bool { return false })
@@ -503,31 +281,6 @@ func TestRefundNothing(t *testing.T) {
 		}
 		if n := used(t, l); n > 1 {
 			t.Errorf("%s: %d units used", desc, n)
-		}
-	}
-}
-
-// Each of two limiters refunds its own unit, the inner one first.
-func TestRefundTwoLimiters(t *testing.T) {
-	var asked []string
-	limiter := func(name string) *core.Limiter {
-		refund := core.WithRefund(func(r *http.Request, status int) bool {
-			asked = append(asked, name)
-			return status == 404 && r.Header.Get("Back") == name
-		})
-		return newLimiter(t, core.PerMinute(9), core.WithName(name), refund)
-	}
-	inner, outer := limiter("inner"), limiter("outer")
-	h := nethttp.From(outer)(nethttp.From(inner)(http.NotFoundHandler()))
-	for _, c := range []struct {
-		back         string
-		inner, outer int
-	}{{"inner", 0, 1}, {"outer", 1, 1}, {"none", 2, 2}} {
-		asked = nil
-		get(h, ann, func(r *http.Request) { r.Header.Set("Back", c.back) })
-		if !slices.Equal(asked, []string{"inner", "outer"}) || used(t, inner) != c.inner || used(t, outer) != c.outer {
-			t.Errorf("%s: asked %v; %d and %d units used, want %d and %d",
-				c.back, asked, used(t, inner), used(t, outer), c.inner, c.outer)
 		}
 	}
 }

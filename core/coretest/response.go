@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -12,7 +13,9 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -35,13 +38,15 @@ func responses(t *testing.T, m mount) {
 	}
 	t.Run("HalfClosed", func(t *testing.T) { halfClosed(t, m) })
 	t.Run("Upgrade", func(t *testing.T) { upgrade(t, m) })
+	t.Run("TwoLimiters", func(t *testing.T) { refundsOfTwo(t, m) })
 }
 
 // refundServer serves a handler behind a limiter of three an hour, which refunds a request if f says so of its status.
 type refundServer struct {
-	server *httptest.Server
-	asked  chan int      // the statuses that f was called with
-	ended  chan struct{} // receives when a request has been served and, if f says so, refunded
+	limiter *core.Limiter
+	server  *httptest.Server
+	asked   chan int      // the statuses that f was called with
+	ended   chan struct{} // receives when a request has been served and, if f says so, refunded
 }
 
 func newRefundServer(t *testing.T, m mount, two bool, f func(status int) bool, h http.Handler) *refundServer {
@@ -54,6 +59,7 @@ func newRefundServer(t *testing.T, m mount, two bool, f func(status int) bool, h
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.limiter = l
 	limited := m(h, l)
 	e.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() { e.ended <- struct{}{} }()
@@ -230,6 +236,9 @@ func leaving(t *testing.T, m mount, two bool) {
 			if asked := e.do(ctx, t, func(*http.Response) { cancel() }); asked != c.asked {
 				t.Errorf("asked about %d, want %d", asked, c.asked)
 			}
+			if d, err := e.limiter.Peek(t.Context(), "127.0.0.1"); d.Used != 0 || err != nil {
+				t.Errorf("%d units used, %v; want it given back although its context is done", d.Used, err)
+			}
 		})
 	}
 }
@@ -245,12 +254,50 @@ func endings(t *testing.T, m mount, two bool) {
 	defer close(ended)
 	// A handler that ended with its context would sometimes win the race: http.TimeoutHandler takes whichever is first.
 	waits := func(http.ResponseWriter, *http.Request) { <-ended }
+	caught := func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			recover()
+			w.WriteHeader(503)
+		}()
+		panics(w, r)
+	}
 	for _, c := range []struct {
 		desc    string
 		handler http.HandlerFunc
 		status  int // that the client gets, or 0 where the connection is cut
 		asked   int
 	}{
+		{"nothing", func(http.ResponseWriter, *http.Request) {}, 200, 200},
+		{"a body that is copied", func(w http.ResponseWriter, _ *http.Request) {
+			io.Copy(w, strings.NewReader(text))
+		}, 200, 200},
+		{"flushed", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, 200, 200},
+		{"304", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, 304, 304},
+		{"404", http.NotFound, 404, 404},
+		{"a status too late", func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, text)
+			w.WriteHeader(500)
+		}, 200, 200},
+		{"an error before the first byte", func(w http.ResponseWriter, _ *http.Request) {
+			if _, err := io.Copy(w, iotest.ErrReader(io.ErrUnexpectedEOF)); err != nil {
+				http.Error(w, "down", 500)
+			}
+		}, 500, 500},
+		{"nothing copied", func(w http.ResponseWriter, _ *http.Request) {
+			io.Copy(w, strings.NewReader(""))
+			w.WriteHeader(404)
+		}, 404, 404},
+		// Frameworks differ in which of several statuses they send.
+		{"two statuses", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(404)
+			w.WriteHeader(500)
+		}, either, either},
+		{"an empty write", func(w http.ResponseWriter, _ *http.Request) {
+			w.Write(nil)
+			w.WriteHeader(404)
+		}, either, either},
+		{"early hints alone", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103) }, either, either},
+		{"a panic that is caught behind", caught, 503, 503},
 		{"a panic", panics, 0, 500},
 		{"http.ErrAbortHandler", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0, 500},
 		{"a panic after a body", func(w http.ResponseWriter, _ *http.Request) {
@@ -341,6 +388,38 @@ func halfClosed(t *testing.T, m mount) {
 		want := append(slices.Repeat([]int{c.status}, 3), slices.Repeat([]int{429}, 17)...)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: statuses %v, want %v", c.desc, got, want)
+		}
+	}
+}
+
+// refundsOfTwo checks that each of two limiters refunds its own unit, the inner one first.
+func refundsOfTwo(t *testing.T, m mount) {
+	var asked []string
+	back := ""
+	make := func(name string) *core.Limiter {
+		return limiterFor(t, core.NewMemoryStore(), core.PerMinute(9), core.ByIP(), core.WithName(name),
+			core.WithRefund(func(_ context.Context, status int) bool {
+				asked = append(asked, fmt.Sprint(name, status))
+				return back == name
+			}))
+	}
+	outer, inner := make("outer"), make("inner")
+	h := m(http.NotFoundHandler(), outer, inner)
+	for _, c := range []struct {
+		back string
+		used [2]int
+	}{{"inner", [2]int{1, 0}}, {"outer", [2]int{1, 1}}, {"none", [2]int{2, 2}}} {
+		asked, back = nil, c.back
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+		var used [2]int
+		for i, l := range []*core.Limiter{outer, inner} {
+			d, err := l.Peek(t.Context(), "192.0.2.1")
+			if used[i] = d.Used; err != nil {
+				t.Error(err)
+			}
+		}
+		if !slices.Equal(asked, []string{"inner404", "outer404"}) || used != c.used {
+			t.Errorf("back to %s: asked %v, used %v, want %v", c.back, asked, used, c.used)
 		}
 	}
 }
