@@ -13,7 +13,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,7 +88,7 @@ func Handlers[C any](t *testing.T, c HandlersConfig[C]) {
 		"Refusals": s.refusals, "Refunds": s.refunds, "RefundsAndMiddleware": s.refundsAndMiddleware,
 		"RefundsOfPanics": s.refundsOfPanics, "TwoRefunds": s.twoRefunds, "AnsweredOutside": s.answeredOutside,
 		"ClientGone": s.clientGone, "Hijack": s.hijack, "Calls": s.calls, "TimedOut": s.timedOut,
-		"KeepsTheKey": s.keepsTheKey, "Logged": s.logged,
+		"KeepsTheKey": s.keepsTheKey, "Logged": s.logged, "ContextOfKeys": s.contextOfKeys, "Pooled": s.pooled,
 	} {
 		t.Run(name, test)
 	}
@@ -782,6 +785,83 @@ func (s handlers[C]) keepsTheKey(t *testing.T) {
 	for i, left := range []int{1, 1, 0} { // the second's unit is back already
 		if err := events[i].Decision.Undo(t.Context()); err != nil || used(t, unobserved) != left {
 			t.Errorf("event %d: %d units used, %v; want %d", i+1, used(t, unobserved), err, left)
+		}
+	}
+}
+
+// What a key leaves in the context, as those of jwtkey leave claims, is there for callbacks and handlers.
+func (s handlers[C]) contextOfKeys(t *testing.T) {
+	var seen []any
+	note := func(c C) { seen = append(seen, s.Context(c).Value(contextKey{})) }
+	key := core.KeyOf("plan", func(r adapter.Request) (scope, text string, err error) {
+		if q, ok := r.(adapter.ContextSetter); ok {
+			q.SetContext(context.WithValue(r.Context(), contextKey{}, "pro"))
+		}
+		return "", "ann", nil
+	})
+	app := s.App(nil, func(c C) error { note(c); return s.served(c) },
+		s.New(core.LimitBy(func(c C) core.Limits { note(c); return core.Limits{core.PerHour(3)} }), key,
+			core.WithRefund(func(c C, _ int) bool { note(c); return false })))
+	if w := get(t, app); w.Code != 200 || !slices.Equal(seen, []any{"pro", "pro", "pro"}) {
+		t.Errorf("status %d, seen %v", w.Code, seen)
+	}
+}
+
+// Frameworks use contexts and memory again. What a decision tells of its request stays that of its request, among many
+// at the same time, of which some fail or panic.
+func (s handlers[C]) pooled(t *testing.T) {
+	const clients, rounds, users = 50, 20, 5
+	var wrong, asked atomic.Int64
+	user := core.By(func(c C) (string, error) { return s.Header(c, "User"), nil })
+	l := limiterFor(t, core.NewMemoryStore(), core.Limits{core.PerHour(1 << 20), core.InFlight(clients)}, user,
+		core.WithDecisionInContext(), core.WithRefund(func(c C, status int) bool {
+			if asked.Add(1); s.Header(c, "Status") != strconv.Itoa(status) {
+				wrong.Add(1)
+			}
+			return status != http.StatusOK
+		}))
+	app := s.App(nil, func(c C) error {
+		if _, ok := core.DecisionFrom(s.Context(c)); !ok {
+			wrong.Add(1)
+		}
+		switch s.Header(c, "Status") {
+		case "404":
+			return s.Error(404, "gone", nil)
+		case "500":
+			panic("boom")
+		case "502":
+			return s.Answer(c, 502, "down")
+		}
+		return s.served(c)
+	}, func(next func(C) error) func(C) error {
+		return func(c C) (err error) {
+			defer func() {
+				if recover() != nil {
+					err = errPlain
+				}
+			}()
+			return next(c)
+		}
+	}, s.From(l))
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			for round := range rounds {
+				status := []string{"200", "404", "500", "502"}[(i/users+round)%4]
+				if w := get(t, app, "User", strconv.Itoa(i%users), "Status", status); strconv.Itoa(w.Code) != status {
+					wrong.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if wrong.Load() > 0 || asked.Load() != clients*rounds {
+		t.Errorf("%d wrong, %d asked, want %d", wrong.Load(), asked.Load(), clients*rounds)
+	}
+	for i := range users {
+		d, err := l.Peek(t.Context(), strconv.Itoa(i))
+		if limits := d.Limits(); err != nil || limits[0].Used != clients*rounds/users/4 || limits[1].Used != 0 {
+			t.Errorf("%+v, %v", limits, err)
 		}
 	}
 }

@@ -1,18 +1,12 @@
 package echolimit_test
 
 import (
-	"context"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/labstack/echo/v5"
-	"github.com/labstack/echo/v5/middleware"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
@@ -112,77 +106,5 @@ func TestRefundOfAResponseInItsPlace(t *testing.T) {
 	})
 	if w := get(e, "/"); w.Code != 404 || len(asked) != 1 || asked[0] != 404 {
 		t.Errorf("status %d, asked about %v", w.Code, asked)
-	}
-}
-
-// Echo uses contexts again. What a decision tells of its request stays that of its request, among many at the same
-// time, of which some are refused, fail, panic or lose their client.
-func TestPooledContexts(t *testing.T) {
-	const clients, rounds = 100, 20
-	var wrong, asked, panics atomic.Int64
-	user := core.By(func(c *echo.Context) (string, error) { return c.QueryParam("user"), nil })
-	l, err := core.New(core.Limits{core.PerHour(1 << 20), core.InFlight(clients)}, user, core.WithDecisionInContext(),
-		core.WithRefund(func(c *echo.Context, status int) bool {
-			asked.Add(1)
-			if want := c.QueryParam("status"); want != "panic" && want != http.StatusText(status) {
-				wrong.Add(1)
-			}
-			return status != http.StatusOK
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := echo.New()
-	e.Logger = slog.New(slog.DiscardHandler)
-	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{DisablePrintStack: true}), middleware.Gzip())
-	e.Use(echolimit.From(l))
-	e.Group("/group").GET("", func(c *echo.Context) error {
-		d, ok := core.DecisionFrom(c.Request().Context())
-		if !ok {
-			wrong.Add(1)
-		}
-		for status, text := range map[int]string{404: "Not Found", 502: "Bad Gateway"} {
-			if c.QueryParam("status") == text {
-				return echo.NewHTTPError(status, text)
-			}
-		}
-		if c.QueryParam("status") == "panic" {
-			panics.Add(1)
-			panic(io.EOF)
-		}
-		return c.String(http.StatusOK, d.Policy)
-	})
-	server := httptest.NewServer(e)
-	defer server.Close()
-	client := server.Client()
-	client.Transport.(*http.Transport).MaxConnsPerHost = 32
-	var wg sync.WaitGroup
-	for i := range clients {
-		wg.Go(func() {
-			name := string(rune('a' + i%5))
-			for round := range rounds {
-				status := []string{"OK", "Not+Found", "panic", "Bad+Gateway"}[(i+round)%4]
-				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet,
-					server.URL+"/group?user="+name+"&status="+status, nil)
-				w, err := client.Do(r)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				io.Copy(io.Discard, w.Body)
-				w.Body.Close()
-			}
-		})
-	}
-	wg.Wait()
-	if wrong.Load() > 0 || asked.Load() != clients*rounds {
-		t.Errorf("%d wrong, %d asked", wrong.Load(), asked.Load())
-	}
-	for i := range 5 {
-		d, err := l.Peek(context.Background(), string(rune('a'+i)))
-		limits := d.Limits()
-		if err != nil || limits[0].Used != clients*rounds/5/4 || limits[1].Used != 0 {
-			t.Errorf("%+v, %v", limits, err)
-		}
 	}
 }

@@ -3,7 +3,6 @@ module github.com/sashlimit/sash/echolimit/v5
 go 1.25.0
 
 require (
-	github.com/golang-jwt/jwt/v5 v5.2.2
 	github.com/labstack/echo/v5 v5.3.1
 	github.com/sashlimit/sash v0.1.0
 )

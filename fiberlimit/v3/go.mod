@@ -4,7 +4,6 @@ go 1.25.0
 
 require (
 	github.com/gofiber/fiber/v3 v3.1.0
-	github.com/golang-jwt/jwt/v5 v5.2.2
 	github.com/redis/go-redis/v9 v9.7.3
 	github.com/sashlimit/sash v0.1.0
 	github.com/valyala/fasthttp v1.69.0

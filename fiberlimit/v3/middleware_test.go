@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -195,92 +192,5 @@ func TestUnexportedKeys(t *testing.T) {
 		if status, body, _ := get(t, app, c.path, header...); status != c.status {
 			t.Errorf("%v: status %d, %s", c, status, body)
 		}
-	}
-}
-
-// Fiber uses contexts and memory again. What a decision tells of its request stays that of its request, among many at
-// the same time, of which some are refused, fail, panic, stream or lose their client.
-func TestPooledContexts(t *testing.T) {
-	const clients, rounds = 100, 20
-	var wrong, asked atomic.Int64
-	user := core.By(func(c fiber.Ctx) (string, error) { return c.Query("user"), nil })
-	var mu sync.Mutex
-	var kept []core.Event
-	l, err := core.New(core.Limits{core.PerHour(1 << 20), core.InFlight(clients)}, user, core.WithDecisionInContext(),
-		core.WithObserver(func(_ context.Context, e core.Event) {
-			mu.Lock()
-			defer mu.Unlock()
-			kept = append(kept, e)
-		}),
-		core.WithRefund(func(c fiber.Ctx, status int) bool {
-			asked.Add(1)
-			if want := c.Query("status"); want != "panic" && want != fmt.Sprint(status) {
-				wrong.Add(1)
-			}
-			return status != http.StatusOK
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	app := fiber.New()
-	app.Use(recovery.New(), fiberlimit.From(l))
-	if m := around["compress"]; m != nil {
-		app.Use(m(next))
-	}
-	app.Group("/group").Get("/", func(c fiber.Ctx) error {
-		if _, ok := core.DecisionFrom(c.Context()); !ok {
-			wrong.Add(1)
-		}
-		switch c.Query("status") {
-		case "404":
-			return fiber.ErrNotFound
-		case "502":
-			return c.Status(502).SendString("down")
-		case "panic":
-			panic(io.EOF)
-		}
-		return c.SendStreamWriter(func(w *bufio.Writer) { io.WriteString(w, "streamed") })
-	})
-	address := listen(t, app)
-	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 32}}
-	defer client.CloseIdleConnections()
-	var wg sync.WaitGroup
-	for i := range clients {
-		wg.Go(func() {
-			name := string(rune('a' + i%5))
-			for round := range rounds {
-				status := []string{"200", "404", "panic", "502"}[(i+round)%4]
-				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet,
-					"http://"+address+"/group?user="+name+"&status="+status, nil)
-				w, err := client.Do(r)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				io.Copy(io.Discard, w.Body)
-				w.Body.Close()
-			}
-		})
-	}
-	wg.Wait()
-	if wrong.Load() > 0 || asked.Load() != clients*rounds {
-		t.Errorf("%d wrong, %d asked", wrong.Load(), asked.Load())
-	}
-	for i := range 5 {
-		name := string(rune('a' + i))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		d, err := l.Wait(ctx, name) // until its streams have ended
-		if err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		if n := d.Limits()[0].Used; n != clients*rounds/5/4 {
-			t.Errorf("%d units used, want %d", n, clients*rounds/5/4)
-		}
-		mu.Lock()
-		if n := len(slices.DeleteFunc(slices.Clone(kept), func(e core.Event) bool { return e.Key != name })); n == 0 {
-			t.Errorf("nothing was observed of %s", name)
-		}
-		mu.Unlock()
 	}
 }
