@@ -3,10 +3,8 @@ package chilimit_test
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 
 	"github.com/go-chi/chi/v5"
 
@@ -147,51 +145,4 @@ func ExampleFrom() {
 	// / 429 slow down
 	// /admin/reset/192.0.2.1 200 reset
 	// / 200 Hello!
-}
-
-// A test makes the app anew, so that its memory store is empty, and sends requests with httptest. Clients
-// differ by RemoteAddr.
-func Example_testing() {
-	newApp := func() http.Handler { // that of your program
-		r := chi.NewRouter()
-		r.Use(chilimit.New(core.PerHour(1), core.ByIP()))
-		r.Get("/", hello)
-		return r
-	}
-
-	app := newApp()
-	for _, client := range []string{"192.0.2.1:1234", "192.0.2.1:1235", "192.0.2.2:1234"} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.RemoteAddr = client
-		w := httptest.NewRecorder()
-		app.ServeHTTP(w, r)
-		fmt.Println(client, w.Code)
-	}
-	// Output:
-	// 192.0.2.1:1234 200
-	// 192.0.2.1:1235 429
-	// 192.0.2.2:1234 200
-}
-
-// The handler learns how many requests are left. A request with a cost is charged that in place of one unit.
-func Example_decisionInHandler() {
-	r := chi.NewRouter()
-	r.Use(chilimit.New(core.PerHour(10), core.ByIP(), core.WithDecisionInContext()))
-	r.Get("/", func(w http.ResponseWriter, r *http.Request) {
-		decision, ok := core.DecisionFrom(r.Context())
-		if cost, err := strconv.Atoi(r.FormValue("cost")); ok && err == nil {
-			if err := decision.Settle(r.Context(), cost); err != nil {
-				slog.Warn("not charged", "error", err)
-			}
-		}
-		fmt.Fprintf(w, "10 an hour, %d left", decision.Remaining)
-	})
-
-	for _, path := range []string{"/?cost=3", "/", "/"} {
-		show(r, path)
-	}
-	// Output:
-	// /?cost=3 200 10 an hour, 9 left
-	// / 200 10 an hour, 6 left
-	// / 200 10 an hour, 5 left
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -63,34 +62,6 @@ func ExampleNew_key() {
 	// /?user=ann 200 Hello!
 	// /?user=bob 200 Hello!
 	// / 200 Hello!
-}
-
-// Callbacks take an echo.Context.
-func ExampleNew_options() {
-	e := echo.New()
-	e.Use(echolimit.New(core.PerHour(10), core.ByIP(),
-		core.WithSkip(func(c echo.Context) bool { return c.Path() == "/healthz" }),
-		core.WithCost(func(c echo.Context) int {
-			if c.Path() == "/export" {
-				return 8
-			}
-			return 1
-		}),
-	))
-	for _, path := range []string{"/", "/export", "/healthz"} {
-		e.GET(path, hello)
-	}
-
-	for _, path := range []string{"/export", "/", "/export", "/healthz"} {
-		w := httptest.NewRecorder()
-		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		fmt.Println(path, w.Code)
-	}
-	// Output:
-	// /export 200
-	// / 200
-	// /export 429
-	// /healthz 200
 }
 
 // The CORS middleware goes first. It answers preflights itself, so they do not count, and it adds to denials the
@@ -198,52 +169,4 @@ func ExampleFrom() {
 	// / 429 slow down
 	// /admin/reset/192.0.2.1 200 reset
 	// / 200 Hello!
-}
-
-// A test makes the app anew, so that its memory store is empty, and sends requests with httptest. Clients
-// differ by RemoteAddr.
-func Example_testing() {
-	newApp := func() http.Handler { // that of your program
-		e := echo.New()
-		e.Use(echolimit.New(core.PerHour(1), core.ByIP()))
-		e.GET("/", hello)
-		return e
-	}
-
-	app := newApp()
-	for _, client := range []string{"192.0.2.1:1234", "192.0.2.1:1235", "192.0.2.2:1234"} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.RemoteAddr = client
-		w := httptest.NewRecorder()
-		app.ServeHTTP(w, r)
-		fmt.Println(client, w.Code)
-	}
-	// Output:
-	// 192.0.2.1:1234 200
-	// 192.0.2.1:1235 429
-	// 192.0.2.2:1234 200
-}
-
-// The handler learns how many requests are left. A request with a cost is charged that in place of one unit.
-func Example_decisionInHandler() {
-	e := echo.New()
-	e.Use(echolimit.New(core.PerHour(10), core.ByIP(), core.WithDecisionInContext()))
-	e.GET("/", func(c echo.Context) error {
-		ctx := c.Request().Context()
-		decision, ok := core.DecisionFrom(ctx)
-		if cost, err := strconv.Atoi(c.QueryParam("cost")); ok && err == nil {
-			if err := decision.Settle(ctx, cost); err != nil {
-				return err
-			}
-		}
-		return c.String(http.StatusOK, fmt.Sprintf("10 an hour, %d left", decision.Remaining))
-	})
-
-	for _, path := range []string{"/?cost=3", "/", "/"} {
-		show(e, path)
-	}
-	// Output:
-	// /?cost=3 200 10 an hour, 9 left
-	// / 200 10 an hour, 6 left
-	// / 200 10 an hour, 5 left
 }

@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/sashlimit/sash/core/coretest/redistest"
 )
 
 const sample = "gateway/limits.yaml"
@@ -211,23 +209,6 @@ func shared(t *testing.T, servers ...func() (status int)) {
 			t.Errorf("server %d: status %d, want 429", i, status)
 		}
 	}
-}
-
-// Gateways with one Redis share quotas.
-func TestGatewaysWithRedis(t *testing.T) {
-	behind := onHandler(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	server := redistest.Start(t)
-	path, file := compile(t, "gateway"), rulesFile(t, sharedRules)
-	var servers []func() int
-	for range 2 {
-		c := exec.Command(path, "-rules", file, "-to", behind, "-listen", "127.0.0.1:0")
-		at, _ := start(t, c, "REDIS_URL="+server.URL())
-		servers = append(servers, func() int {
-			w, _ := get(t, at)
-			return w.StatusCode
-		})
-	}
-	shared(t, servers...)
 }
 
 // A changed file is taken over, with what was used; a bad one is not, and is told again after a SIGHUP.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,13 +17,11 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
-	"github.com/gofiber/fiber/v2"
 	"github.com/labstack/echo/v4"
 
 	"github.com/sashlimit/sash/chilimit"
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/echolimit"
-	"github.com/sashlimit/sash/fiberlimit"
 	"github.com/sashlimit/sash/ginlimit"
 	"github.com/sashlimit/sash/nethttp"
 )
@@ -95,139 +92,6 @@ func eachRouter(t *testing.T, f func(t *testing.T, serve func(http.HandlerFunc) 
 			})
 		}
 	}
-}
-
-// checkEvents reads a stream of two events. The second is sent only once the first has arrived.
-func checkEvents(t *testing.T, url string, arrived chan<- bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
-	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := http.DefaultClient.Do(q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	limited := r.Header.Get("RateLimit") != ""
-	if limited == strings.HasSuffix(t.Name(), "/free") || r.Header.Get("Content-Type") != "text/event-stream" {
-		t.Errorf("the stream begins with %v", r.Header)
-	}
-	body := bufio.NewReader(r.Body)
-	if event, err := body.ReadString('\n'); event != "data: 1\n" {
-		t.Fatalf("first event %q, %v", event, err)
-	}
-	close(arrived)
-	if rest, err := io.ReadAll(body); string(rest) != "data: 2\n" || err != nil {
-		t.Errorf("rest %q, %v", rest, err)
-	}
-}
-
-func TestWriterStreams(t *testing.T) {
-	eachRouter(t, func(t *testing.T, serve func(http.HandlerFunc) *httptest.Server) {
-		arrived := make(chan bool)
-		server := serve(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			io.WriteString(w, "data: 1\n")
-			w.(http.Flusher).Flush()
-			select {
-			case <-arrived:
-				io.WriteString(w, "data: 2\n")
-			case <-r.Context().Done():
-			}
-		})
-		checkEvents(t, server.URL, arrived)
-	})
-}
-
-// Fiber has no http.ResponseWriter: it streams after the handler, and so the
-// limiter, have returned.
-func TestWriterStreamsFiber(t *testing.T) {
-	arrived, over := make(chan bool), make(chan bool)
-	app := fiber.New(fiber.Config{DisableStartupMessage: true})
-	app.Use(fiberlimit.New(core.PerMinute(100), core.ByIP()))
-	app.Get("/", func(c *fiber.Ctx) error {
-		if got := c.GetRespHeader("RateLimit"); got != `"100-per-minute";r=99;t=60` {
-			t.Errorf("the handler begins with RateLimit %q", got)
-		}
-		c.Set("Content-Type", "text/event-stream")
-		c.Context().SetBodyStreamWriter(func(w *bufio.Writer) {
-			io.WriteString(w, "data: 1\n")
-			w.Flush()
-			select {
-			case <-arrived:
-				io.WriteString(w, "data: 2\n")
-			case <-over:
-			}
-		})
-		return nil
-	})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error)
-	go func() { ended <- app.Listener(listener) }()
-	t.Cleanup(func() {
-		close(over)
-		http.DefaultClient.CloseIdleConnections() // fiber waits for them
-		app.Shutdown()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	checkEvents(t, "http://"+listener.Addr().String(), arrived)
-}
-
-// A connection that the handler takes over, as WebSocket libraries do, is its
-// own, and leaves the limiter in order.
-func TestWriterUpgrades(t *testing.T) {
-	eachRouter(t, func(t *testing.T, serve func(http.HandlerFunc) *httptest.Server) {
-		server := serve(func(w http.ResponseWriter, _ *http.Request) {
-			connection, buffered, err := w.(http.Hijacker).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer connection.Close()
-			io.WriteString(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n"+
-				"RateLimit: "+w.Header().Get("RateLimit")+"\r\n\r\n")
-			io.Copy(connection, buffered) // until the client has said all
-		})
-		for left := 99; left > 97; left-- {
-			connection, err := net.Dial("tcp", server.Listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer connection.Close()
-			connection.SetDeadline(time.Now().Add(maxWait))
-			io.WriteString(connection, "GET / HTTP/1.1\r\nHost: sash\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-			in := bufio.NewReader(connection)
-			r, err := http.ReadResponse(in, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := fmt.Sprintf(`"100-per-minute";r=%d;`, left)
-			if strings.HasSuffix(t.Name(), "/free") {
-				want = ""
-			}
-			if r.StatusCode != http.StatusSwitchingProtocols || !strings.HasPrefix(r.Header.Get("RateLimit"), want) {
-				t.Errorf("status %d, header %v; want RateLimit %s", r.StatusCode, r.Header, want)
-			}
-			for _, word := range []string{"ping\n", "pong\n"} {
-				io.WriteString(connection, word)
-				if got, err := in.ReadString('\n'); got != word {
-					t.Errorf("it answered %q, %v; want %q", got, err, word)
-				}
-			}
-			connection.(*net.TCPConn).CloseWrite()
-			if rest, err := io.ReadAll(in); len(rest) != 0 || err != nil {
-				t.Errorf("after the end: %q, %v", rest, err)
-			}
-		}
-	})
 }
 
 // abilities is what a writer can do, and what those that it wraps can: its types and

@@ -2,10 +2,8 @@ package ginlimit_test
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -59,34 +57,6 @@ func ExampleNew_key() {
 	// /?user=ann 200 Hello ann!
 	// /?user=bob 200 Hello bob!
 	// / 200 Hello stranger!
-}
-
-// Callbacks take a *gin.Context.
-func ExampleNew_options() {
-	r := gin.New()
-	r.Use(ginlimit.New(core.PerHour(10), core.ByIP(),
-		core.WithSkip(func(c *gin.Context) bool { return c.FullPath() == "/healthz" }),
-		core.WithCost(func(c *gin.Context) int {
-			if c.FullPath() == "/export" {
-				return 8
-			}
-			return 1
-		}),
-	))
-	for _, path := range []string{"/", "/export", "/healthz"} {
-		r.GET(path, hello)
-	}
-
-	for _, path := range []string{"/export", "/", "/export", "/healthz"} {
-		w := httptest.NewRecorder()
-		r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		fmt.Println(path, w.Code)
-	}
-	// Output:
-	// /export 200
-	// / 200
-	// /export 429
-	// /healthz 200
 }
 
 // Retry-After and the RateLimit fields are set already.
@@ -167,52 +137,4 @@ func ExampleFrom() {
 	// / 429 slow down
 	// /admin/reset/192.0.2.1 200 reset
 	// / 200 Hello!
-}
-
-// A test makes the app anew, so that its memory store is empty, and sends requests with httptest. Clients
-// differ by RemoteAddr.
-func Example_testing() {
-	newApp := func() http.Handler { // that of your program
-		r := gin.New()
-		r.Use(ginlimit.New(core.PerHour(1), core.ByIP()))
-		r.GET("/", hello)
-		return r
-	}
-
-	app := newApp()
-	for _, client := range []string{"192.0.2.1:1234", "192.0.2.1:1235", "192.0.2.2:1234"} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.RemoteAddr = client
-		w := httptest.NewRecorder()
-		app.ServeHTTP(w, r)
-		fmt.Println(client, w.Code)
-	}
-	// Output:
-	// 192.0.2.1:1234 200
-	// 192.0.2.1:1235 429
-	// 192.0.2.2:1234 200
-}
-
-// The handler learns how many requests are left. A request with a cost is charged that in place of one unit.
-func Example_decisionInHandler() {
-	r := gin.New()
-	r.Use(ginlimit.New(core.PerHour(10), core.ByIP(), core.WithDecisionInContext()))
-	r.GET("/", func(c *gin.Context) {
-		ctx := c.Request.Context()
-		decision, ok := core.DecisionFrom(ctx)
-		if cost, err := strconv.Atoi(c.Query("cost")); ok && err == nil {
-			if err := decision.Settle(ctx, cost); err != nil {
-				slog.Warn("not charged", "error", err)
-			}
-		}
-		c.String(http.StatusOK, "10 an hour, %d left", decision.Remaining)
-	})
-
-	for _, path := range []string{"/?cost=3", "/", "/"} {
-		show(r, path)
-	}
-	// Output:
-	// /?cost=3 200 10 an hour, 9 left
-	// / 200 10 an hour, 6 left
-	// / 200 10 an hour, 5 left
 }

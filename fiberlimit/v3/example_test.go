@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v3"
@@ -189,56 +188,4 @@ func ExampleFrom() {
 	// / 429 slow down
 	// /admin/reset/192.0.2.1 200 reset
 	// / 200 Hello!
-}
-
-// A test makes the app anew, so that its memory store is empty, and sends requests with App.Test. All of them
-// come from 192.0.2.1; where the app trusts that address as its proxy, clients differ by X-Forwarded-For.
-func Example_testing() {
-	newApp := func(proxies ...string) *fiber.App { // that of your program
-		app := fiber.New()
-		app.Use(fiberlimit.New(core.PerHour(1), core.ByForwardedIP(proxies...)))
-		app.Get("/", hello)
-		return app
-	}
-
-	app := newApp("192.0.2.1")
-	for _, client := range []string{"198.51.100.1", "198.51.100.1", "198.51.100.2"} {
-		r := httptest.NewRequest(fiber.MethodGet, "/", nil)
-		r.Header.Set("X-Forwarded-For", client)
-		w, err := app.Test(r, fiber.TestConfig{}) // without a timeout
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		w.Body.Close()
-		fmt.Println(client, w.StatusCode)
-	}
-	// Output:
-	// 198.51.100.1 200
-	// 198.51.100.1 429
-	// 198.51.100.2 200
-}
-
-// The handler learns how many requests are left. A request with a cost is charged that in place of one unit.
-func Example_decisionInHandler() {
-	app := fiber.New()
-	app.Use(fiberlimit.New(core.PerHour(10), core.ByIP(), core.WithDecisionInContext()))
-	app.Get("/", func(c fiber.Ctx) error {
-		ctx := c.Context()
-		decision, ok := core.DecisionFrom(ctx)
-		if cost, err := strconv.Atoi(c.Query("cost")); ok && err == nil {
-			if err := decision.Settle(ctx, cost); err != nil {
-				return err
-			}
-		}
-		return c.SendString(fmt.Sprintf("10 an hour, %d left", decision.Remaining))
-	})
-
-	for _, path := range []string{"/?cost=3", "/", "/"} {
-		show(app, path)
-	}
-	// Output:
-	// /?cost=3 200 10 an hour, 9 left
-	// / 200 10 an hour, 6 left
-	// / 200 10 an hour, 5 left
 }
