@@ -118,7 +118,8 @@ var refused = map[string]string{
 // refusedOnStreams are the abilities that a store refuses which has one limit of cost 1, alone or in any pair. If
 // requests choose their limits, it does so when one has come.
 var refusedOnStreams = map[string]string{
-	"WithBan": otherStore, "TokenBucket": aLimiterEach, "Limit.By": aLimiterEach, "PerMonth": aLimiterEach, "SlidingCounter": aLimiterEach,
+	"WithBan": otherStore, "TokenBucket": aLimiterEach, "Limit.By": aLimiterEach, "PerMonth": aLimiterEach,
+	"SlidingCounter": aLimiterEach,
 	"InFlight": aLimiterEach, "Limit.Of": aLimiterEach,
 	"WithLease": "leave the option out, or use a store of package redisstore",
 }
