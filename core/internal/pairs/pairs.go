@@ -120,7 +120,7 @@ var refused = map[string]string{
 var refusedOnStreams = map[string]string{
 	"WithBan": otherStore, "TokenBucket": aLimiterEach, "Limit.By": aLimiterEach, "PerMonth": aLimiterEach,
 	"SlidingCounter": aLimiterEach,
-	"InFlight": aLimiterEach, "Limit.Of": aLimiterEach,
+	"InFlight":       aLimiterEach, "Limit.Of": aLimiterEach,
 	"WithLease": "leave the option out, or use a store of package redisstore",
 }
 
