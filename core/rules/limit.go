@@ -93,18 +93,11 @@ func (p place) badLimit(err error) {
 	var config *core.ConfigError
 	errors.As(err, &config) // as all errors of ParseLimit are
 	remedy := config.Remedy
-	quota, window, _ := strings.Cut(p.Value, "/")
-	word, rest, _ := strings.Cut(strings.TrimSpace(window), " ")
-	near := nearest(strings.TrimSuffix(word, "s"), windows)
-	if quota != "" && strings.Trim(quota, "0 ") == "" {
+	if quota, _, _ := strings.Cut(p.Value, "/"); quota != "" && strings.Trim(quota, "0 ") == "" {
 		remedy = "to refuse every request, use deny; the quota is at least 1"
-	} else if _, err := core.ParseLimit(strings.TrimSpace(quota + "/" + near + " " + rest)); err == nil {
-		remedy = fmt.Sprintf("did you mean %q?", near)
 	}
 	p.fault(fmt.Sprintf("%q is not a limit: %s", cut(p.Value), config.Problem), remedy)
 }
-
-var windows = []string{"second", "minute", "hour", "day", "week", "month", "quarter", "year"}
 
 // algorithms are the words for algorithms.
 var algorithms = map[string]func(core.Limit) core.Limit{

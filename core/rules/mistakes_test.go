@@ -31,7 +31,7 @@ var mistakes = [][]string{
 	{
 		"rules:\n- §name: a\n  descriptors:\n  - key: user\n    limits: [1/day, 2/day, 3/day, 4/day, 5/day]\n" +
 			"    descriptors:\n    - {key: plan, shadow: true, limits: [1/hour, 2/hour, 3/hour, 4/hour]}\n",
-		"rules[0]: 9 limits of this rule may apply to one request",
+		"rules[0]: with this rule, 9 limits may apply to one request",
 	},
 	{
 		"rules:\n- name: a\n  match: {path: /a}\n  key: ip\n  limits: [§100 tokens/minute, 5/minute]\n- name: b\n" +
@@ -100,9 +100,9 @@ var mistakes = [][]string{
 		"rules[0].name: domain and name together are longer than 47",
 	},
 	{"domain: §\"\"\n" + minimal, `domain: "" is not a name`},
-	{"apply: §frist\n" + minimal, `apply: "frist" is not allowed here; did you mean "first"?`},
+	{"apply: §frist\n" + minimal, `apply: "frist" is not allowed here; choose first, all`},
 	{"§name: a, limits: [1/minute]", `rules[0]: the limit "1/minute" has no key`},
-	{"key: §pi, limits: [1/minute]", `rules[0].key: "pi" is not allowed here; did you mean "ip"?`},
+	{"key: §pi, limits: [1/minute]", `rules[0].key: "pi" is not allowed here; choose ip, global, route`},
 	{"key: §user, limits: [1/minute]", `rules[0].key: "user" is not allowed here`},
 	{"key: {claim: sub, §value: user}, limits: [1/minute]", "rules[0].key.value: these are two keys: claim and value"},
 	{"key: {§verify: keys}, limits: [1/minute]", "rules[0].key: this key is empty"},
@@ -147,11 +147,11 @@ var mistakes = [][]string{
 	},
 	{
 		"§name: a, key: ip, limits: [1/s, 2/s, 3/s, 4/s, 5/s, 6/s, 7/s, 8/s, 9/s]",
-		"rules[0]: 9 limits of this rule may apply to one request",
+		"rules[0]: with this rule, 9 limits may apply to one request",
 	},
 	{
 		strings.Replace(manyRules(65, "all"), "name: r64", "§name: r64", 1),
-		"rules[64]: with this one, the rules have 65 limits",
+		"rules[64]: with this rule, 65 limits may apply",
 	},
 	{
 		"key: ip, §limits: [1/minute, 60/minute, 5/hour]",
@@ -344,7 +344,7 @@ rules:
 	fmt.Println(err)
 	// Output:
 	// api.yaml:4:11: rules[0].match.pth: this field is unknown; did you mean "path"?
-	// api.yaml:6:12: rules[0].limits[0]: "5/minuet" is not a limit: there is no window "minuet"; did you mean "minute"?
+	// api.yaml:6:12: rules[0].limits[0]: "5/minuet" is not a limit: there is no window "minuet"; write second, minute, hour, day, week, month, quarter or year, or a length such as "5 minutes" or "10s"
 }
 
 // alone is a store that cannot decide over several logs.

@@ -39,12 +39,9 @@ func WithVerifier(name string, verify func(context.Context, string) (string, err
 // name claims.
 func WithClaims(key func(claim string) core.Key) Option {
 	return func(o *options) {
-		if key == nil || o.claims != nil {
-			o.fault("WithClaims", "nil or twice", "the function is nil, or the option is given twice",
-				"pass one function")
-			return
+		if o.claims = key; key == nil {
+			o.fault("WithClaims", "nil", "the function is nil", "pass a function")
 		}
-		o.claims = key
 	}
 }
 

@@ -53,23 +53,17 @@ func (p *part) most(count func(*part) int) (decided, undecided int) {
 	return -1, undecided + own
 }
 
-// notJoined reports limits that may apply together although the store cannot decide about them. err is why not, or nil.
-func (doc *document) notJoined(err error) {
-	if err == nil {
-		return
-	}
-	problem, remedy := reason(err)
-	earlier := ""
+// atMost reports the first rule with which more may apply to one request than there may be in a rule, or in all rules.
+func (doc *document) atMost(count func(*part) int, inRule, inFile int, problem, remedy string) {
+	sum := 0
 	for _, r := range doc.rules {
-		switch n := r.most(parts); {
-		case n > 1:
-			r.at.asFirst().fault("limits of several descriptors may apply to one request: "+problem,
-				remedy+"; or write a rule for each")
-		case n > 0 && doc.all && earlier != "":
-			r.at.asFirst().fault(fmt.Sprintf("this rule and %q may apply to one request: %s", cut(earlier), problem),
-				remedy+"; or write apply: first")
-		case n > 0:
-			earlier = r.name
+		n := r.most(count)
+		if sum += n; !doc.all {
+			sum = n
+		}
+		if n > inRule || sum > inFile {
+			r.at.asFirst().fault(fmt.Sprintf(problem, sum), remedy)
+			return
 		}
 	}
 }
@@ -77,18 +71,15 @@ func (doc *document) notJoined(err error) {
 // tooMany reports rules that have more limits together than are decided at once: a rule more than a policy may have,
 // and a file of which all rules may apply to one request more than a request may be asked about.
 func (doc *document) tooMany() {
-	sum := 0
-	for _, r := range doc.rules {
-		n := r.most(limits)
-		if n > engine.MostLimits {
-			r.at.asFirst().fault(fmt.Sprintf("%d limits of this rule may apply to one request", n),
-				fmt.Sprintf("write at most %d that apply together", engine.MostLimits))
-			return
-		}
-		if sum += n; doc.all && sum > store.MostTakes {
-			r.at.asFirst().fault(fmt.Sprintf("with this one, the rules have %d limits that may apply to one request", sum),
-				fmt.Sprintf("write at most %d with apply: all, or write apply: first", store.MostTakes))
-			return
-		}
+	doc.atMost(limits, engine.MostLimits, store.MostTakes, "with this rule, %d limits may apply to one request",
+		fmt.Sprintf("write at most %d in a rule, and %d in all rules with apply: all", engine.MostLimits, store.MostTakes))
+}
+
+// notJoined reports limits that may apply together although the store cannot decide about them. err is why not, or nil.
+func (doc *document) notJoined(err error) {
+	if err != nil {
+		problem, remedy := reason(err)
+		doc.atMost(parts, 1, 1, "with this rule, %d parts with limits may apply to one request: "+problem,
+			remedy+"; or write apply: first, and a rule for each descriptor")
 	}
 }

@@ -142,10 +142,7 @@ func (p place) checkAs(s *shape, among bool, depth int) (problem, remedy string)
 		if among { // only keys have words and something else
 			allowed += fmt.Sprintf(", or a key such as {value: %s}", cut(p.Value))
 		}
-		if remedy = "choose " + allowed; nearest(p.Value, s.Enum) != "" {
-			remedy = fmt.Sprintf("did you mean %q? Allowed are %s", nearest(p.Value, s.Enum), allowed)
-		}
-		return fmt.Sprintf("%q is not allowed here", cut(p.Value)), remedy
+		return fmt.Sprintf("%q is not allowed here", cut(p.Value)), "choose " + allowed
 	case s.Type == "integer" && (!whole || v < s.Minimum || v > s.Maximum):
 		return cut(p.Value) + " is out of range", fmt.Sprintf("write a whole number from %d to %d", s.Minimum, s.Maximum)
 	}
