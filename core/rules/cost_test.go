@@ -10,7 +10,6 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/testlen"
-	"github.com/sashlimit/sash/core/rules"
 )
 
 // request is a request of no framework.
@@ -103,34 +102,17 @@ func TestRulesAllocateNothing(t *testing.T) {
 }
 
 func BenchmarkThousandRules(b *testing.B) {
-	plain, err := core.New(core.PerMinute(1_000_000), core.ByIP())
-	if err != nil {
-		b.Fatal(err)
-	}
-	set := parse(b, manyRules(1000, "first"))
-	l, err := set.Limiter()
+	l, err := parse(b, manyRules(1000, "first")).Limiter()
 	if err != nil {
 		b.Fatal(err)
 	}
 	r := requestFor(999)
-	for name, l := range map[string]*core.Limiter{"one limit": plain, "rules": l} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				d, err := l.Check(r)
-				if err != nil {
-					b.Fatal(err)
-				}
-				d.Serve(func() int { return 200 })
-			}
-		})
-	}
-	b.Run("load", func(b *testing.B) {
-		text := []byte(manyRules(1000, "first"))
-		for b.Loop() {
-			if _, err := rules.Parse(text, "limits.yaml"); err != nil {
-				b.Fatal(err)
-			}
+	b.ReportAllocs()
+	for b.Loop() {
+		d, err := l.Check(r)
+		if err != nil {
+			b.Fatal(err)
 		}
-	})
+		d.Serve(func() int { return 200 })
+	}
 }

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
+	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/rules"
-	"github.com/sashlimit/sash/core/store"
 )
 
 var overridable = rules.WithOptions(core.WithOverrides())
@@ -46,7 +45,7 @@ func TestOverrideOfRules(t *testing.T) {
 		{"{header: X-Key, verify: keys}", odd, "X-Key=" + odd},
 		{"{first: [{value: user}, ip]}", "ann", "user=ann"},
 		{"{first: [{value: user}, ip]}", "192.0.2.7", "ip=192.0.2.7"},
-		{"global", "", ""},
+		{"global", "-", ""},
 		{"{claim: sub}", "customer7", "X-Claim=customer7"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -55,27 +54,29 @@ rules:
 - {name: a, match: {path: /a}, key: `+c.key+`, limits: [2/minute]}
 - {name: b, match: {path: /b}, key: `+c.key+`, limits: [2/minute]}
 `, overridable, verify, claims)
-			l.want("GET /b", c.values, 3, 2)
-			l.override("a", c.text, core.Override{Limits: core.Limits{core.PerMinute(5)}, Note: "n"})
-			l.want("GET /a", c.values, 6, 5)
-			l.want("GET /b", c.values, 1, 0)
-			if o := l.overrides(1)[0]; o.Policy != "a" || o.Key != c.text || o.Note != "n" {
+			follow := func(steps string) {
+				l.follow(strings.NewReplacer("KEY", c.text, "VALUES", c.values).Replace(steps))
+			}
+			follow(`2/3 /b VALUES
+				override a KEY 5/minute
+				5/6 /a VALUES
+				0/1 /b VALUES`)
+			if o := l.overrides(1)[0]; o.Policy != "a" || o.Key != strings.Trim(c.text, "-") || o.Note != "n" {
 				t.Errorf("%s: %+v", c.key, o)
 			}
-			l.override("b", c.text, core.Override{Unlimited: true})
-			l.want("GET /b", c.values, 9, 9)
-			l.override("a", c.text, core.Override{Denied: true})
-			l.want("GET /a", c.values, 1, 0)
-			if err := l.RemoveOverride(t.Context(), "a", c.text); err != nil {
+			follow(`override b KEY unlimited
+				9/9 /b VALUES
+				override a KEY denied
+				0/1 /a VALUES`)
+			if err := l.RemoveOverride(t.Context(), "a", strings.Trim(c.text, "-")); err != nil {
 				t.Fatal(err)
 			}
-			l.want("GET /a", c.values, 1, 0) // 5 of 2 are used
+			follow("0/1 /a VALUES") // 5 of 2 are used
 			if err := l.RemoveOverrideByID(t.Context(), l.overrides(1)[0].ID); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
-			l.want("GET /a", c.values, 3, 2)
-			l.want("GET /b", c.values, 3, 2)
+			follow("2/3 /a VALUES\n2/3 /b VALUES")
 		})
 	}
 }
@@ -98,22 +99,22 @@ rules:
 	synctest.Test(t, func(t *testing.T) {
 		l := f.load(overridable)
 		l.t = t
-		l.override("api", "ann", core.Override{Limits: core.Limits{core.PerMinute(20)}})
-		l.want("GET /", "user=ann org=a", 5, 4)
-		l.override("api/api-4-per-minute", "a", core.Override{Unlimited: true})
-		l.want("GET /", "user=ann org=a", 6, 5)
-		l.override("api/all", "", core.Override{Limits: core.Limits{core.PerMinute(11)}})
-		l.want("GET /", "user=ann org=a", 3, 2)
-		l.override("api/all", "", core.Override{Unlimited: true})
-		l.override("sms", "123", core.Override{Limits: core.Limits{core.PerHour(5)}})
-		l.override("sms/robots", "robot", core.Override{Limits: core.Limits{core.PerHour(3)}})
+		l.follow(`override api ann 20/minute
+			4/5 user=ann org=a
+			override api/api-4-per-minute a unlimited
+			5/6 user=ann org=a
+			override api/all - 11/minute
+			2/3 user=ann org=a
+			override api/all - unlimited
+			override sms 123 5/hour
+			override sms/robots robot 3/hour`)
 		f.write(strings.ReplaceAll(text, "2/hour", "2/day"))
 		if err := l.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		l.want("GET /sms", "user=ann org=a to=123", 4, 4)
-		l.want("GET /sms", "user=ann org=a to=robot", 4, 3)
-		l.want("GET /sms", "user=ann org=a to=other", 3, 2)
+		l.follow(`4/4 /sms user=ann org=a to=123
+			3/4 /sms user=ann org=a to=robot
+			2/3 /sms user=ann org=a to=other`)
 		l.overrides(5)
 	})
 }
@@ -265,13 +266,12 @@ func TestExplainShadowWithOverrides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := f.load(overridable)
 		l.t = t
-		l.override("api", "ann", core.Override{Denied: true})
-		l.want("GET /", "user=ann", 1, 0)
+		l.follow("override api ann denied\n0/1 user=ann")
 		f.write(fmt.Sprintf(text, true))
 		if err := l.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		l.want("GET /", "user=ann", 4, 4) // of which it would have denied the last
+		l.follow("4/4 user=ann") // of which it would have denied the last
 		e := l.Explain(with("GET /", "user=ann"))
 		if r := e.Rules[0]; len(r.Overrides) > 0 || r.Limits[0].Overridden || r.Limits[0].Used != 3 {
 			t.Errorf("explained %v", e)
@@ -279,47 +279,25 @@ func TestExplainShadowWithOverrides(t *testing.T) {
 	})
 }
 
-// hanging is a store that does not answer from some time on.
-type hanging struct {
-	store.Full
-
-	hangs atomic.Bool
-	reads atomic.Int32 // of overrides, that were not answered
-}
-
-func (h *hanging) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	if h.hangs.Load() {
-		<-ctx.Done()
-		return &store.StoreError{Err: ctx.Err()}
-	}
-	return h.Full.Take(ctx, takes, answers)
-}
-
-func (h *hanging) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
-	if h.hangs.Load() {
-		h.reads.Add(1)
-		<-ctx.Done()
-		return "", nil, &store.StoreError{Err: ctx.Err()}
-	}
-	return h.Full.Overrides(ctx, policy, known)
-}
-
 // Once requests of a rule have found out about an outage, none of them reads overrides.
 func TestOverridesOfRulesInAnOutage(t *testing.T) {
 	for _, failure := range []string{"open", "closed"} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &hanging{Full: core.NewMemoryStore()}
-			l := limit(t, "failure: "+failure+"\nrules:\n- {name: a, key: ip, limits: [9/hour]}\n",
-				rules.WithOptions(core.WithStore(s), core.WithOverrides()))
-			s.hangs.Store(true)
+			s, reads := new(coretest.FakeStore), 0
+			l := limit(t, "failure: "+failure+"\nrules:\n- {name: a, key: ip, limits: [9/hour]}\n", overridable,
+				rules.WithOptions(core.WithStore(s), core.WithStoreObserver(func(_ context.Context, c event.StoreCall) {
+					if c.Operation == event.Overrides && c.Err != nil {
+						reads++
+					}
+				})))
+			s.Fail(errDown)
 			for range 100 {
 				time.Sleep(100 * time.Millisecond)
 				l.ask(with("GET /", "")) // it may be refused
 			}
-			if n := s.reads.Load(); n != 1 {
-				t.Errorf("%s: overrides were read %d times, want once", failure, n)
+			if s.Fail(nil); reads != 1 {
+				t.Errorf("%s: overrides were read %d times, want once", failure, reads)
 			}
-			s.hangs.Store(false)
 			if err := l.Close(); err != nil {
 				t.Error(err)
 			}

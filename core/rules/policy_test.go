@@ -1,11 +1,8 @@
 package rules_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -15,44 +12,29 @@ import (
 
 // The event and the log line of a request that is refused name the rule, and tell what is wrong.
 func TestRefusalsOfRules(t *testing.T) {
-	var logged bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-	defer slog.SetDefault(before)
-	var policy string
+	logged, policy := capture(t), ""
 	observe := rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) { policy = e.Policy }))
-	for name, test := range map[string]struct {
-		text, path, policy string
-		status             int
-		logged             []string
-	}{
-		"no key": {
-			"apply: all\nrules:\n- {name: a, key: ip, limits: [5/day]}\n- {name: b, key: {value: user}, limits: " +
-				"[5/day]}\n",
-			"/", "b", http.StatusBadRequest, []string{"policy=b", "it has no key", "key=ByValue"},
+	for text, want := range map[string][]string{
+		"apply: all\nrules:\n- {name: a, key: ip, limits: [5/day]}\n- {name: b, key: {value: user}, limits: [5/day]}\n": {
+			"b", "400", "policy=b", "it has no key", "key=ByValue",
 		},
-		"no cost": {
-			"rules:\n- {name: a, key: ip, limits: [5 tokens/day], costs: {tokens: {value: spent}}}\n",
-			"/", "rules", http.StatusInternalServerError,
-			[]string{
-				"level=ERROR", "policy=rules",
-				"rule a: the value spent of the request is not a number of tokens", "store one under that name",
-			},
+		"rules:\n- {name: a, key: ip, limits: [5 tokens/day], costs: {tokens: {value: spent}}}\n": {
+			"rules", "500", "level=ERROR", "policy=rules",
+			"rule a: the value spent of the request is not a number of tokens", "store one under that name",
 		},
 	} {
 		logged.Reset()
-		l := limit(t, test.text, observe)
-		r := with("GET "+test.path, "")
-		_, err := l.ask(r)
-		if status := core.ProblemOf(err).Status; status != test.status || policy != test.policy {
-			t.Errorf("%s: %d, %s; want %d, %s", name, status, policy, test.status, test.policy)
+		l := limit(t, text, observe)
+		_, err := l.ask(with("GET /", ""))
+		if status := fmt.Sprint(core.ProblemOf(err).Status); policy != want[0] || status != want[1] {
+			t.Errorf("%s: %s, %s; want %s", text, policy, status, want[:2])
 		}
-		if e := l.Explain(r); fmt.Sprint(e.Err) != fmt.Sprint(err) {
-			t.Errorf("%s: %v, and explained as %v", name, err, e.Err)
+		if e := l.Explain(with("GET /", "")); fmt.Sprint(e.Err) != fmt.Sprint(err) {
+			t.Errorf("%s: %v, and explained as %v", text, err, e.Err)
 		}
-		for _, part := range test.logged {
+		for _, part := range want[2:] {
 			if !strings.Contains(logged.String(), part) {
-				t.Errorf("%s: %q is not in %s", name, part, logged.String())
+				t.Errorf("%s: %q is not in %s", text, part, logged)
 			}
 		}
 	}

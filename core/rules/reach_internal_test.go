@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -9,6 +10,16 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/testlen"
 )
+
+// asked is a request with values of earlier middleware.
+type asked struct {
+	adapter.Request
+
+	values map[any]any
+}
+
+func (a *asked) Value(key any) any        { return a.values[key] }
+func (a *asked) Context() context.Context { return context.Background() }
 
 // randomTree is a list of descriptors with at most three limits each.
 func randomTree(r *rand.Rand, keys []string) string {
