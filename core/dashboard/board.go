@@ -36,8 +36,8 @@ const (
 // Board counts the decisions of limiters for the page of [Handler]. The zero Board is ready for use, and must not be
 // copied. It may be used by any number of limiters and goroutines.
 //
-// While no page is open, a decision costs a few additions, and one goroutine wakes up once a second until there has been
-// no decision for five minutes.
+// While no page is open, a decision costs a few additions, and one goroutine wakes up once a second until there has
+// been no decision for five minutes.
 type Board struct {
 	events   metricsum.Events
 	observed atomic.Uint64 // how many events there were
@@ -116,8 +116,8 @@ func (b *Board) run() {
 	}
 }
 
-// sample moves the counts into the histories and tells the pages. It reports whether it has to be called again. It drops
-// limiters that are closed, so that they can be collected.
+// sample moves the counts into the histories and tells the pages. It reports whether it has to be called again. It
+// drops limiters that are closed, so that they can be collected.
 func (b *Board) sample() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -32,8 +32,8 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 				continue
 			}
 			if units = append(units, unit); !p.get(unit).exists() {
-				l.at.fault(fmt.Sprintf("%q counts %s, and the rule does not say what a request costs", cut(l.at.Value), unit),
-					fmt.Sprintf("add costs: {%s: {value: NAME}}, or a number", unit))
+				l.at.fault(fmt.Sprintf("%q counts %s, and the rule does not say what a request costs",
+					cut(l.at.Value), unit), fmt.Sprintf("add costs: {%s: {value: NAME}}, or a number", unit))
 			}
 		}
 	}

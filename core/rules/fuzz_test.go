@@ -35,10 +35,9 @@ domain: shop
 apply: all
 rules:
 - name: a
-  match: {methods: [POST], host: example.com, path: "/v1/{id}", headers: {X-Plan: pro}, claims: {sub: ann},
-    values: {plan: [a, b]}}
+  match: {methods: [POST], host: h, path: "/v1/{id}", headers: {X-A: b}, claims: {sub: ann}, values: {plan: [a, b]}}
   key: {header: X-API-Key, verify: keys}
-  limits: [{limit: 100/minute, unit: tokens, key: ip, algorithm: sliding_window_log, name: t}, 5 images/10s, 7/hour]
+  limits: [{limit: 9/minute, unit: tokens, key: ip, algorithm: sliding_window_log, name: t}, 5 images/10s, 7/hour]
   algorithm: sliding_window_log
   cost: 2
   costs: {tokens: {value: tokens}, images: 4}
@@ -47,16 +46,12 @@ rules:
   allow: [x]
   deny: {key: {forwarded: [10.0.0.0/8]}, values: [192.0.2.0/24]}
   message: m
-- name: b
-  match: {path: /b}
-  unlimited: true
+- {name: b, match: {path: /b}, unlimited: true}
 - name: c
-  match: {path: /c}
   algorithm: fixed_window
   costs: {tokens: 3}
   descriptors:
-  - {key: {first: [{join: [{claim: sub}, route]}, {value: user}]}, algorithm: sliding_window_log,
-    limits: [4 tokens/minute], shadow: true}
+  - {key: {first: [{join: [{claim: sub}, route]}, {value: user}]}, limits: [4 tokens/minute], shadow: true}
   - key: org
     value: acme
     algorithm: token_bucket

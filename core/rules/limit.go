@@ -121,8 +121,8 @@ func (l *limit) setAlgorithm(own place, usual string) {
 	switch as := algorithms[word]; {
 	case as == nil, !own.exists() && (form.InFlight || form.Burst > 0), form.Burst > 0 && word == tokenBucket:
 	case form.InFlight, len(as(l.Limit).Given().Faults()) > 0:
-		at.fault(fmt.Sprintf("%q cannot be a %s", cut(l.at.Value), word), "remove the algorithm: a burst makes a token "+
-			"bucket, calendar periods are fixed windows, and requests in flight have no window")
+		at.fault(fmt.Sprintf("%q cannot be a %s", cut(l.at.Value), word), "remove the algorithm: a burst makes a "+
+			"token bucket, calendar periods are fixed windows, and requests in flight have no window")
 	default:
 		l.Limit = as(l.Limit)
 	}

@@ -556,9 +556,9 @@ rules:
 	// users: 9/hour, 100/hour (shadow)
 }
 
-// A client cannot escape a rule by a path that the framework reads in another way than the rules, that earlier middleware
-// has changed for the router, or that later middleware may shorten (AnyEnd). Of the last, a rule that gives way to an
-// earlier one for the path itself does not apply.
+// A client cannot escape a rule by a path that the framework reads in another way than the rules, that earlier
+// middleware has changed for the router, or that later middleware may shorten (AnyEnd). Of the last, a rule that gives
+// way to an earlier one for the path itself does not apply.
 func TestPathsThatAreReadInSeveralWays(t *testing.T) {
 	const text = `
 apply: %s
@@ -580,7 +580,7 @@ rules:
 		"/health%2F..%2Fv1%2Fx":            "api rest",
 		"/health/../v1/x":                  "api rest",
 		"//v1/x":                           "api rest",
-		"/x/../v1/.":                       "api rest", // nginx and gin leave the slash at the end, and http.ServeMux does not
+		"/x/../v1/.":                       "api rest", // nginx and gin leave the slash at the end
 		"/x/../v1/y/..":                    "api rest",
 		"/x%2Fy/../v1/.":                   "api rest",
 		"/users/a%2Fb":                     "user rest", // one segment of net/http, and two of gin

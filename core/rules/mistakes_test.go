@@ -61,7 +61,7 @@ var mistakes = [][]string{
 	{"key: ip, limits: [1/minute], match: {values: {plan: [a, §'']}}", "rules[0].match.values.plan[1]: write a value"},
 	{"rules:\n- name: a\n  key: &a {first: [§ip, *a]}\n  limits: [1/minute]\n", "the file is too large or too deep"},
 	{"key: ip, limits: [1/minute], §kost: 2", `rules[0].kost: this field is unknown; did you mean "cost"?`},
-	{"key: ip, limits: [1/minute], §requests_per_unit: 2", "rules[0].requests_per_unit: fields are algorithm, allow, cost, costs, count_denied"},
+	{"key: ip, limits: [1/minute], §requests_per_unit: 2", "rules[0].requests_per_unit: fields are algorithm, allow"},
 	{"domain: a\n§domain: b\n" + minimal, "domain: this field is duplicated; merge it with the one on line 1"},
 	{"key: ip, limits: [1/minute], §0.25: 1", `rules[0]: "0.25" is not a field's name`},
 	{
@@ -206,7 +206,7 @@ func TestRulesThatNeverApply(t *testing.T) {
 			text := fmt.Sprintf("apply: %s\nrules:\n- {name: a, unlimited: true, match: {%s}}\n"+
 				"- {name: b, unlimited: true, match: {%s}}\n", apply, test.earlier, test.later)
 			_, err := rules.Parse([]byte(text), "limits.yaml", readOptions...)
-			if (err == nil) != reached || err != nil && !strings.Contains(err.Error(), ":4:4: rules[1]: this rule never") {
+			if (err == nil) != reached || err != nil && !strings.Contains(err.Error(), ":4:4: rules[1]: this rule") {
 				t.Errorf("%s%v, want it reached: %v", text, err, reached)
 			}
 		}
@@ -318,13 +318,13 @@ func ExampleParse() {
 rules:
 - name: login
   match: {pth: /login}
-  key: ip
-  limits: [5/minuet]
+  key: user
+  limits: [5/minute]
 `), "api.yaml")
 	fmt.Println(err)
 	// Output:
 	// api.yaml:4:11: rules[0].match.pth: this field is unknown; did you mean "path"?
-	// api.yaml:6:12: rules[0].limits[0]: "5/minuet" is not a limit: there is no window "minuet"; write second, minute, hour, day, week, month, quarter or year, or a length such as "5 minutes" or "10s"
+	// api.yaml:5:8: rules[0].key: "user" is not allowed here; choose ip, global, route, or a key such as {value: user}
 }
 
 // alone is a store that cannot decide over several logs.

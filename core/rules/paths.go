@@ -8,10 +8,10 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// readingsOf appends the readings of a request's path to few. The first is the cleaned path. A framework may read a path
-// as it was sent, cleaned or not, with its segments decoded one by one; decoded as a whole, but not cleaned; as earlier
-// middleware has left it; and what later middleware may leave of each. ends says that the others are only what later
-// middleware may leave of the cleaned path.
+// readingsOf appends the readings of a request's path to few. The first is the cleaned path. A framework may read a
+// path as it was sent, cleaned or not, with its segments decoded one by one; decoded as a whole, but not cleaned; as
+// earlier middleware has left it; and what later middleware may leave of each. ends says that the others are only what
+// later middleware may leave of the cleaned path.
 func readingsOf(t *adapter.Target, few []reading) (all []reading, ends bool) {
 	all = append(few, reading{path: cleanPath(t.Path)})
 	if ends = t.RawPath == "" && t.Routed == "" && all[0].path == t.Path; !ends {

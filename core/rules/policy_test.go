@@ -15,7 +15,7 @@ func TestRefusalsOfRules(t *testing.T) {
 	logged, policy := capture(t), ""
 	observe := rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) { policy = e.Policy }))
 	for text, want := range map[string][]string{
-		"apply: all\nrules:\n- {name: a, key: ip, limits: [5/day]}\n- {name: b, key: {value: user}, limits: [5/day]}\n": {
+		"apply: all\nrules:\n- {name: a, key: ip, limits: [5/day]}\n- {name: b, key: {value: u}, limits: [5/day]}\n": {
 			"b", "400", "policy=b", "it has no key", "key=ByValue",
 		},
 		"rules:\n- {name: a, key: ip, limits: [5 tokens/day], costs: {tokens: {value: spent}}}\n": {

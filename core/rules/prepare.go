@@ -13,7 +13,7 @@ type choice = gate.Choice
 // prepare makes the rules of a document ready for a limiter.
 func (doc *document) prepare(e *engine.Engine) {
 	for _, r := range doc.rules {
-		labels := make(map[string]string) // of the default names of limits: two that may hold at once need different ones
+		labels := make(map[string]string) // of default names of limits: two that may hold at once need different ones
 		for _, p := range r.parts {
 			if len(p.limits) == 0 {
 				continue

@@ -32,8 +32,8 @@ func parts(p *part) int  { return min(len(p.limits), 1) } // of parts that have 
 // most returns the largest sum over the parts of a rule that may apply to one request.
 func (r *rule) most(count func(*part) int) int { return max(r.part.most(count)) }
 
-// most returns the largest sums over a part and those below it, where one of them decides, or -1 if none does, and where
-// none does, so that those above apply as well: see [asking.ask].
+// most returns the largest sums over a part and those below it, where one of them decides, or -1 if none does, and
+// where none does, so that those above apply as well: see [asking.ask].
 func (p *part) most(count func(*part) int) (decided, undecided int) {
 	own, decides := count(p), p.unlimited
 	for _, g := range p.below {
@@ -72,7 +72,7 @@ func (doc *document) atMost(count func(*part) int, inRule, inFile int, problem, 
 // and a file of which all rules may apply to one request more than a request may be asked about.
 func (doc *document) tooMany() {
 	doc.atMost(limits, engine.MostLimits, store.MostTakes, "with this rule, %d limits may apply to one request",
-		fmt.Sprintf("write at most %d in a rule, and %d in all rules with apply: all", engine.MostLimits, store.MostTakes))
+		fmt.Sprintf("write at most %d in a rule, and %d in all with apply: all", engine.MostLimits, store.MostTakes))
 }
 
 // notJoined reports limits that may apply together although the store cannot decide about them. err is why not, or nil.

@@ -75,7 +75,9 @@ type reader struct {
 }
 
 // failures are the words for failure policies.
-var failures = map[string]guard.Failure{"": guard.Local, "local": guard.Local, "open": guard.Open, "closed": guard.Closed}
+var failures = map[string]guard.Failure{
+	"": guard.Local, "local": guard.Local, "open": guard.Open, "closed": guard.Closed,
+}
 
 const longestName = 48
 

@@ -240,8 +240,8 @@ func (r *rule) costOf(req adapter.Request) int {
 	return r.cost
 }
 
-// find calls add with the rules that apply to a request, in the order of the file: all that match a reading of its path,
-// or the first one for each reading.
+// find calls add with the rules that apply to a request, in the order of the file: all that match a reading of its
+// path, or the first one for each reading.
 func (doc *document) find(r adapter.Request, c *choice, add func(rule int) error) error {
 	t, ok := r.(adapter.Targeter)
 	if !ok {

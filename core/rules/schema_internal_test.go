@@ -2,15 +2,12 @@ package rules
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/sashlimit/sash/core"
 )
 
 // Each word of the schema has an effect here, or none on which files are right. It is JSON, too, and not only YAML. A
@@ -74,20 +71,5 @@ func TestSchema(t *testing.T) {
 	}
 	if visit(schema); fields < 40 {
 		t.Errorf("only %d fields were seen", fields)
-	}
-}
-
-// What the schema allows can be written.
-func TestSchemaAndCode(t *testing.T) {
-	known := fileShape().Definitions
-	cost := known["rule"].property("cost")
-	for _, algorithm := range known["algorithm"].Enum {
-		for _, cost := range []int{cost.Minimum, cost.Maximum} {
-			text := fmt.Appendf(nil, "rules: [{name: a, key: ip, limits: [%d/day], cost: %d, algorithm: %s}]",
-				core.MaxQuota, cost, algorithm)
-			if _, err := Parse(text, "limits.yaml"); err != nil {
-				t.Error(err)
-			}
-		}
 	}
 }

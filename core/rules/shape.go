@@ -104,8 +104,8 @@ const (
 	maxDepth = 64 // of lists and mappings within each other
 )
 
-// check compares a value with its shape, and empties what does not fit. Whoever reads the document then finds only values
-// of the right type, and lists and mappings that are not empty.
+// check compares a value with its shape, and empties what does not fit. Whoever reads the document then finds only
+// values of the right type, and lists and mappings that are not empty.
 func (p place) check(s *shape, depth int) {
 	f := p.faults
 	if f.nodes++; depth > maxDepth && f.nodes < maxNodes {
@@ -144,7 +144,8 @@ func (p place) checkAs(s *shape, among bool, depth int) (problem, remedy string)
 		}
 		return fmt.Sprintf("%q is not allowed here", cut(p.Value)), "choose " + allowed
 	case s.Type == "integer" && (!whole || v < s.Minimum || v > s.Maximum):
-		return cut(p.Value) + " is out of range", fmt.Sprintf("write a whole number from %d to %d", s.Minimum, s.Maximum)
+		remedy = fmt.Sprintf("write a whole number from %d to %d", s.Minimum, s.Maximum)
+		return cut(p.Value) + " is out of range", remedy
 	}
 	for _, one := range p.items() {
 		one.check(s.Items, depth+1)

@@ -47,7 +47,8 @@ func (s *Classes) OfStore(err error) string { return s.Of(err, otherClass) }
 
 // word returns a class as it is, unless it is no word or there are too many.
 func (s *Classes) word(class string) string {
-	if class == "" || len(class) > longestClass || strings.Trim(class, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+	if class == "" || len(class) > longestClass || strings.Trim(class, letters) != "" {
 		return otherClass
 	}
 	s.mu.Lock()

@@ -24,11 +24,13 @@ func report(s *core.Stats, yield func(Sample)) {
 	}
 	if s.Leases > 0 {
 		gauge("sash_leases", "leases", "{lease}", "Leases that this process holds, if there are any.", s.Leases)
-		gauge("sash_leased_units", "leased_units", "{unit}", "Units that were booked ahead and are not used yet.", s.Booked)
+		gauge("sash_leased_units", "leased_units", "{unit}",
+			"Units that were booked ahead and are not used yet.", s.Booked)
 	}
 	if s.MaxKeys > 0 { // of a MemoryStore
 		gauge("sash_memory_keys", "memory.keys", "{key}", "Keys with a log of their own.", s.Keys)
-		gauge("sash_memory_max_keys", "memory.max_keys", "{key}", "Most keys that can have a log of their own.", s.MaxKeys)
+		gauge("sash_memory_max_keys", "memory.max_keys", "{key}",
+			"Most keys that can have a log of their own.", s.MaxKeys)
 		gauge("sash_memory_bytes", "memory.usage", "By", "Memory that the logs use.", s.Bytes)
 		counter("sash_memory_shared_total", "memory.shared", "{request}",
 			"Requests whose key shared a log with other keys.", s.Shared)
@@ -47,12 +49,12 @@ func report(s *core.Stats, yield func(Sample)) {
 	counter("sash_lost_units_total", "replay.lost", "{unit}",
 		"Units admitted without the store that cannot be replayed to it.", s.Lost)
 	for _, state := range []string{"closed", "open"} {
-		is := Sample{Policy: s.Policy, Values: []string{state}, Metric: Metric{false, "sash_breaker_state", "breaker", "1",
-			"1 for the breaker's state: closed while the store is asked.", "state"}}
+		m, value := Metric{false, "sash_breaker_state", "breaker", "1",
+			"1 for the breaker's state: closed while the store is asked.", "state"}, 0.0
 		if s.Breaker == state {
-			is.Value = 1
+			value = 1
 		}
-		yield(is)
+		yield(Sample{Metric: m, Policy: s.Policy, Values: []string{state}, Value: value})
 	}
 }
 
