@@ -37,7 +37,7 @@ const (
 )
 
 // Option changes a store.
-type Option func(*redisclient.Options)
+type Option = redisclient.Option
 
 // WithPrefix sets the prefix of every key of the store, before a colon: 1 to 16 characters of [a-z0-9._-]. The default
 // is "sash". Use it to separate services that share a Redis.
@@ -63,9 +63,14 @@ type redisStore struct {
 //go:embed lua
 var files embed.FS
 
+var commands = []string{
+	"GET", "INCRBY", "PEXPIRE", "PTTL", "SET", "TIME", "UNLINK", "ZADD", "ZCARD", "ZCOUNT", "ZINCRBY", "ZMSCORE", "ZRANGE",
+	"ZREM", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCORE",
+}
+
 // The scripts. The head of each file tells its keys, its arguments and its reply.
 var (
-	kind  = redislog.NewKind(":", files)
+	kind  = redislog.NewKind(redisclient.Package{Name: "redisstore", Commands: commands}, ":", files)
 	one   = redislog.NewScript(files, "one")
 	list  = redislog.NewScript(files, "list")
 	renew = redislog.NewScript(files, "renew")
@@ -91,25 +96,8 @@ type listKey struct {
 //
 // [core.New]: https://pkg.go.dev/github.com/sashlimit/sash/core#New
 func New(client Client, opts ...Option) store.Store {
-	s := newStore(client, opts)
-	s.WarnOfUnknownClient()
-	return s
+	return &redisStore{Logs: kind.Open(client, opts)}
 }
-
-func newStore(client Client, opts []Option) *redisStore {
-	o := redisclient.Options{Prefix: "sash"}
-	for _, option := range opts {
-		if option != nil {
-			option(&o)
-		}
-	}
-	return &redisStore{Logs: redislog.New(kind, redisclient.New(&of, client, o))}
-}
-
-var of = redisclient.Package{Name: "redisstore", Commands: []string{
-	"GET", "INCRBY", "PEXPIRE", "PTTL", "SET", "TIME", "UNLINK", "ZADD", "ZCARD", "ZCOUNT", "ZINCRBY", "ZMSCORE", "ZRANGE",
-	"ZREM", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCORE",
-}}
 
 // Check reports whether a store of the same client and options can work on its server, for example when a program
 // starts. It returns all problems that it finds, each with a remedy: a server that cannot be reached, is too old,
@@ -121,8 +109,8 @@ var of = redisclient.Package{Name: "redisstore", Commands: []string{
 // is a problem even if maxmemory is 0, because maxmemory can be changed while the server runs. To see the policy, the
 // user must be allowed to run INFO, which the store itself does not need.
 func Check(ctx context.Context, client Client, opts ...Option) error {
-	return newStore(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
-		return (&redisStore{Logs: redislog.New(kind, one)}).try(ctx, number)
+	return kind.Open(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
+		return (&redisStore{Logs: kind.On(one)}).try(ctx, number)
 	})
 }
 
@@ -232,12 +220,14 @@ func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
 	case !isCounter(t.Limit):
 		return s.Logs.Settle(ctx, t)
 	}
-	return s.Alone(ctx, &t, func(key string) error {
-		keys := []string{key, key + ":" + strconv.FormatUint(t.ID, 36)} // the witness beside the counter
-		args := append(arguments(t.Limit), t.Was, t.Cost, t.Period/1000, t.Period%1000)
-		_, err := s.Run(ctx, settleCounter, keys, args...)
+	if err := t.Key.Validate(); err != nil {
 		return err
-	})
+	}
+	key := s.Key(&t.Key, t.Limit)
+	keys := []string{key, key + ":" + strconv.FormatUint(t.ID, 36)} // the witness beside the counter
+	args := append(arguments(t.Limit), t.Was, t.Cost, t.Period/1000, t.Period%1000)
+	_, err := s.Run(ctx, settleCounter, keys, args...)
+	return err
 }
 
 // Renew implements [store.Renewer].

@@ -17,7 +17,7 @@ import (
 type Client = redisclient.Client
 
 // Option changes a store.
-type Option func(*redisclient.Options)
+type Option = redisclient.Option
 
 // WithPrefix sets the prefix of every key of the store, before a colon: 1 to 16 characters of [a-z0-9._-]. The default
 // is "sash". Stores of package redisstore may have the same prefix: their keys differ nevertheless.
@@ -40,16 +40,16 @@ type streamStore struct {
 //go:embed lua
 var files embed.FS
 
+var commands = []string{
+	"PEXPIRE", "PTTL", "TIME", "UNLINK", "XADD", "XDEL", "XINFO", "XLEN", "XRANGE", "XREVRANGE", "XTRIM",
+}
+
 var (
-	kind = redislog.NewKind(":s", files)
+	kind = redislog.NewKind(redisclient.Package{Name: "redisstream", Commands: commands}, ":s", files)
 	take = redislog.NewScript(files, "take")
 
 	// lookUp is what take does if an entry has the instant of the one before.
 	lookUp = redisclient.NewScript("return {#redis.call('XINFO', 'STREAM', KEYS[1])}")
-
-	of = redisclient.Package{Name: "redisstream", Commands: []string{
-		"PEXPIRE", "PTTL", "TIME", "UNLINK", "XADD", "XDEL", "XINFO", "XLEN", "XRANGE", "XREVRANGE", "XTRIM",
-	}}
 )
 
 // New makes a store of a client, which stays yours: its addresses, passwords, TLS and pool are as you set them, and you
@@ -58,27 +58,15 @@ var (
 //
 // [core.New]: https://pkg.go.dev/github.com/sashlimit/sash/core#New
 func New(client Client, opts ...Option) store.Store {
-	s := newStore(client, opts)
-	s.WarnOfUnknownClient()
-	return s
-}
-
-func newStore(client Client, opts []Option) *streamStore {
-	o := redisclient.Options{Prefix: "sash"}
-	for _, option := range opts {
-		if option != nil {
-			option(&o)
-		}
-	}
-	return &streamStore{Logs: redislog.New(kind, redisclient.New(&of, client, o))}
+	return &streamStore{Logs: kind.Open(client, opts)}
 }
 
 // Check reports whether a store of the same client and options can work on its server, as [redisstore.Check] does.
 //
 // [redisstore.Check]: https://pkg.go.dev/github.com/sashlimit/sash/core/redisstore#Check
 func Check(ctx context.Context, client Client, opts ...Option) error {
-	return newStore(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
-		s := &streamStore{Logs: redislog.New(kind, one)}
+	return kind.Open(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
+		s := &streamStore{Logs: kind.On(one)}
 		key, l := store.NewKey("check", strconv.Itoa(number)), &store.Limit{Log: "log", Quota: 9, Window: time.Minute}
 		for id := range uint64(2) {
 			takes := []store.Take{{Key: key, Limit: l, Cost: 1, ID: id + 1, Mode: store.ModeChargeDenied}}

@@ -33,6 +33,22 @@ func flightOf(id uint64, k *store.Key, l *store.Limit) flightKey {
 func (f *flights) depart(key flightKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.add(key)
+}
+
+// begin notes that a settlement is under way, unless another call is: then it is owed.
+func (f *flights) begin(key flightKey, o owed) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.calls[key].owe(o) {
+		return false
+	}
+	f.add(key)
+	return true
+}
+
+// add is depart for a caller that holds the lock.
+func (f *flights) add(key flightKey) {
 	if f.calls == nil {
 		f.calls = make(map[flightKey]*flight)
 	}
@@ -58,7 +74,10 @@ func (f *flights) land(key flightKey) *owed {
 func (f *flights) owe(key flightKey, o owed) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	one := f.calls[key]
+	return f.calls[key].owe(o)
+}
+
+func (one *flight) owe(o owed) bool {
 	switch {
 	case one == nil:
 		return false

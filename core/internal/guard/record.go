@@ -173,9 +173,14 @@ func (rec *record) decided(k *store.Key, l *store.Limit, units int, at time.Dura
 	rec.changed(b, 1)
 }
 
+func (rec *record) owedOf(s *store.Settlement) owed {
+	return owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age}
+}
+
 // owe notes that a take, which the store may have, is to be settled there, after the calls about it that are under way.
 func (rec *record) owe(s *store.Settlement, vain bool) {
-	o := owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age, vain: vain}
+	o := rec.owedOf(s)
+	o.vain = vain
 	if rec.settles && !rec.flights.owe(flightOf(s.ID, &s.Key, s.Limit), o) {
 		rec.add(s.ID, &s.Key, s.Limit, o)
 	}
@@ -222,10 +227,7 @@ func (rec *record) mayHave(age time.Duration) bool {
 // settle is about a take whose cost was changed in the log of this process, if it was decided here. It reports whether
 // the store is told later, so that nobody else has to.
 func (rec *record) settle(s *store.Settlement, degraded bool) (later bool) {
-	o := owed{was: s.Was, cost: s.Cost, at: rec.now() - s.Age}
-	if rec.flights.owe(flightOf(s.ID, &s.Key, s.Limit), o) {
-		return true
-	}
+	o := rec.owedOf(s)
 	if rec.backlogs.Load() == 0 {
 		return false
 	}

@@ -65,12 +65,14 @@ func (g *Guard) settle(ctx context.Context, s *store.Settlement, degraded bool) 
 	if g.store.settler == nil {
 		return g.store.lacks("Settle", "change what was recorded", "store.Settler")
 	}
-	if g.record.settle(s, degraded) {
+	if !g.record.flights.begin(flightOf(s.ID, &s.Key, s.Limit), g.record.owedOf(s)) {
 		return nil
 	}
 	one := []store.Take{{Key: s.Key, Limit: s.Limit, ID: s.ID}}
-	g.depart(one)
 	defer g.landed(one, true)
+	if g.record.settle(s, degraded) {
+		return nil
+	}
 	err := g.call(ctx, &s.Key, s.Limit, event.Settle, func(ctx context.Context) error {
 		return g.store.settler.Settle(ctx, *s)
 	})

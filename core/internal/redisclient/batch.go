@@ -55,7 +55,6 @@ type Plan struct {
 	// executed before that. It is 0 if that is not known.
 	Since bool
 
-	texts  bool     // are what the script replies with
 	queues sync.Map // a *queue for each *server
 }
 
@@ -78,7 +77,6 @@ type Question struct {
 
 	answered chan struct{} // receives a value when Reply and the following are set
 	timer    *time.Timer   // of the caller, if its context has only a deadline; or nil
-	texts    []string
 	err      error
 	call     store.Call // of a caller that has left
 }
@@ -115,7 +113,7 @@ func (q *Question) Free() {
 			q.timer.Stop()
 		}
 		q.Keys, q.Reply, q.since, q.ctx, q.in = q.Keys[:0], nil, nil, nil, nil
-		q.next, q.last, q.texts, q.err = nil, nil, nil, nil
+		q.next, q.last, q.err = nil, nil, nil
 		questions.Put(q)
 	}
 }
@@ -442,10 +440,10 @@ func (c *call) leave() {
 // end gives the callers their answers. It reports whether another batch may be sent.
 func (c *call) end() (again bool) {
 	for _, first := range c.firsts {
-		reply, texts, n, err := first.Reply, first.texts, first.StandsFor, first.err
+		reply, n, err := first.Reply, first.StandsFor, first.err
 		for q, next := first, first; q != nil; q = next {
 			next = q.next // the caller may free q
-			q.Reply, q.texts, q.StandsFor, q.err = reply, texts, n, err
+			q.Reply, q.StandsFor, q.err = reply, n, err
 			if q.owner.CompareAndSwap(sent, answered) {
 				q.answered <- struct{}{}
 			} else {

@@ -9,7 +9,7 @@ import (
 
 // command is one run of a script, and the questions that it asks.
 type command struct {
-	redis.Cmder
+	*redis.IntSliceCmd
 
 	firsts []*Question
 }
@@ -21,8 +21,6 @@ const (
 	keysAt    = 3
 )
 
-var evalSha, eval any = "evalsha", "eval"
-
 // newCommand returns a command that has its keys as texts, which the client's hooks may read and keep.
 func newCommand(ctx context.Context, p *Plan, firsts []*Question) command {
 	args := make([]any, keysAt, keysAt+len(firsts)*(len(firsts[0].Keys)+1)+len(p.Tail))
@@ -31,7 +29,8 @@ func newCommand(ctx context.Context, p *Plan, firsts []*Question) command {
 			args = append(args, key)
 		}
 	}
-	args[commandAt], args[scriptAt], args[keysAt-1] = evalSha, p.Script.hash(), len(args)-keysAt
+	args[commandAt], args[scriptAt] = p.Script.called()
+	args[keysAt-1] = len(args) - keysAt
 	for _, q := range firsts {
 		if q.Argument != "" {
 			args = append(args, q.argument())
@@ -44,15 +43,10 @@ func newCommand(ctx context.Context, p *Plan, firsts []*Question) command {
 		}
 		args = append(args, since)
 	}
-	return command{newCmder(ctx, p, args), firsts}
+	return command{newCmd(ctx, args), firsts}
 }
 
-func newCmder(ctx context.Context, p *Plan, args []any) redis.Cmder {
-	if p.texts {
-		cmd := redis.NewStringSliceCmd(ctx, args...)
-		cmd.SetFirstKeyPos(keysAt)
-		return cmd
-	}
+func newCmd(ctx context.Context, args []any) *redis.IntSliceCmd {
 	cmd := redis.NewIntSliceCmd(ctx, args...) // reads numbers without an allocation for each
 	cmd.SetFirstKeyPos(keysAt)
 	return cmd
@@ -70,7 +64,7 @@ func (q *Question) argument() string {
 	return string(append(b, q.rest()...))
 }
 
-// ask asks questions, and sets Reply, or texts, and err of each.
+// ask asks questions, and sets Reply and err of each.
 func (c *Conn) ask(ctx context.Context, p *Plan, firsts []*Question) {
 	each := 1
 	if c.one {
@@ -102,7 +96,7 @@ func (c *Conn) askBy(ctx context.Context, p *Plan, firsts []*Question, each int)
 		if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 			args := slices.Clone(cmd.Args()) // a hook may keep the old ones
 			args[commandAt], args[scriptAt] = eval, p.Script.text
-			unknown = append(unknown, command{newCmder(ctx, p, args), cmd.firsts})
+			unknown = append(unknown, command{newCmd(ctx, args), cmd.firsts})
 		} else {
 			cmd.answer(p)
 		}
@@ -115,21 +109,14 @@ func (c *Conn) askBy(ctx context.Context, p *Plan, firsts []*Question, each int)
 
 // answer cuts the reply for the questions.
 func (c *command) answer(p *Plan) {
-	var reply []int64
-	var texts []string
-	err := c.Err()
-	switch cmd := c.Cmder.(type) {
-	case *redis.StringSliceCmd:
-		texts = cmd.Val()
-	case *redis.IntSliceCmd:
-		if reply = cmd.Val(); reply == nil && err == nil {
-			err = errNoShard
-		} else if last := len(reply) - 1; p.Since && last >= 0 {
-			if since := c.firsts[0].since; since != nil {
-				since.Store(reply[last])
-			}
-			reply = reply[:last]
+	reply, err := c.Result()
+	if reply == nil && err == nil {
+		err = errNoShard
+	} else if last := len(reply) - 1; p.Since && last >= 0 {
+		if since := c.firsts[0].since; since != nil {
+			since.Store(reply[last])
 		}
+		reply = reply[:last]
 	}
 	for i, q := range c.firsts {
 		n := len(reply)
@@ -140,21 +127,18 @@ func (c *command) answer(p *Plan) {
 			}
 		}
 		if q.err = err; err == nil {
-			q.Reply, reply, q.texts = reply[:n:n], reply[n:], texts
+			q.Reply, reply = reply[:n:n], reply[n:]
 		}
 	}
 }
 
 // run runs commands.
 func (c *Conn) run(ctx context.Context, cmds []command) {
-	defer func() {
-		// go-redis trusts the lengths that a server announces, and a hook may panic.
-		if v := recover(); v != nil {
-			for _, cmd := range cmds {
-				cmd.SetErr(ProtocolError("the client has panicked: %v", v))
-			}
+	defer recovered(func(err error) {
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
 		}
-	}()
+	})
 	switch {
 	case len(cmds) == 0:
 	case c.known == nil:
@@ -162,15 +146,23 @@ func (c *Conn) run(ctx context.Context, cmds []command) {
 			cmd.evaluate(ctx, c.client)
 		}
 	case len(cmds) == 1:
-		if err := c.known.Process(ctx, cmds[0].Cmder); err != nil {
+		if err := c.known.Process(ctx, cmds[0].IntSliceCmd); err != nil {
 			cmds[0].SetErr(err)
 		}
 	default:
 		pipe := c.known.Pipeline()
 		for _, cmd := range cmds {
-			pipe.Process(ctx, cmd.Cmder) //nolint:errcheck // Exec sends it
+			pipe.Process(ctx, cmd.IntSliceCmd) //nolint:errcheck // Exec sends it
 		}
 		pipe.Exec(ctx) //nolint:errcheck // each command has its own error
+	}
+}
+
+// recovered is deferred. It makes a panic an error: go-redis trusts the lengths that a server announces, and a hook may
+// panic.
+func recovered(failed func(error)) {
+	if v := recover(); v != nil {
+		failed(ProtocolError("the client has panicked: %v", v))
 	}
 }
 
@@ -185,17 +177,7 @@ func (c *command) evaluate(ctx context.Context, client Client) {
 		run = client.Eval
 	}
 	script, _ := c.Args()[scriptAt].(string)
-	reply := run(ctx, script, keys, c.Args()[keysAt+len(keys):]...)
-	var err error
-	switch cmd := c.Cmder.(type) {
-	case *redis.StringSliceCmd:
-		var texts []string
-		texts, err = reply.StringSlice()
-		cmd.SetVal(texts)
-	case *redis.IntSliceCmd:
-		var numbers []int64
-		numbers, err = reply.Int64Slice()
-		cmd.SetVal(numbers)
-	}
+	reply, err := run(ctx, script, keys, c.Args()[keysAt+len(keys):]...).Int64Slice()
+	c.SetVal(reply)
 	c.SetErr(err)
 }

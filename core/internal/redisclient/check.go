@@ -25,14 +25,7 @@ func (c *Conn) Check(ctx context.Context, try Try) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	go func() { done <- c.check(ctx, try) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done(): // which many clients do not heed
-		return c.Failed(c.dial.reason(ctx.Err()))
-	}
+	return c.until(ctx, func() error { return c.check(ctx, try) })
 }
 
 func (c *Conn) check(ctx context.Context, try Try) error {
@@ -58,7 +51,7 @@ func (c *Conn) check(ctx context.Context, try Try) error {
 		err = client.ForEachShard(ctx, each)
 	}
 	if err != nil {
-		return c.Failed(err)
+		return err
 	}
 	if len(found) == 0 { // also of a Ring without a shard that is up
 		return c.checkOne(ctx, addr, try)

@@ -33,6 +33,9 @@ type Package struct {
 	Commands []string // that its scripts call, in capital letters
 }
 
+// Option changes a store.
+type Option func(*Options)
+
 // Options are those that the stores of all packages have.
 type Options struct {
 	Prefix    string // of every key
@@ -66,7 +69,13 @@ type processor interface {
 }
 
 // New returns a Conn. Validate reports what is wrong with its options.
-func New(of *Package, client Client, o Options) *Conn {
+func New(of *Package, client Client, opts ...Option) *Conn {
+	o := Options{Prefix: "sash"}
+	for _, option := range opts {
+		if option != nil {
+			option(&o)
+		}
+	}
 	c := newConn(of, client, o.Prefix)
 	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789._-"
 	if o.Prefix == "" || len(o.Prefix) > 16 || strings.Trim(o.Prefix, allowed) != "" {
@@ -95,7 +104,9 @@ func New(of *Package, client Client, o Options) *Conn {
 			c.node = func(_ context.Context, key string) (*redis.Client, error) { return tells.GetShardClientForKey(key) }
 		}
 	default:
-		c.one = o.OneServer
+		if c.one = o.OneServer; !c.one {
+			c.warnOfUnknownClient()
+		}
 	}
 	if o.OneServer && !c.one {
 		c.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers", "leave the option out")
@@ -147,26 +158,33 @@ func (c *Conn) serverOf(ctx context.Context, key string) *server {
 
 // Run runs a script once, by itself.
 func (c *Conn) Run(ctx context.Context, s *Script, keys []string, args ...any) ([]int64, error) {
-	q, err := c.runOnce(ctx, &Plan{Script: s, Tail: args}, keys)
-	return q.Reply, err
+	q := &Question{Keys: keys, key: keys[0], answered: make(chan struct{}, 1)}
+	if err := c.Do(ctx, &Plan{Script: s, Tail: args}, q); err != nil {
+		return nil, err // the batcher may still use the question
+	}
+	return q.Reply, nil
 }
 
-func (c *Conn) runOnce(ctx context.Context, p *Plan, keys []string) (*Question, error) {
-	q := &Question{Keys: keys, key: keys[0], answered: make(chan struct{}, 1)}
-	if err := c.Do(ctx, p, q); err != nil {
-		return new(Question), err // the batcher may still use the other one
+// until waits for what f returns, but not longer than ctx, which many clients do not heed.
+func (c *Conn) until(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		defer recovered(func(err error) { done <- err })
+		done <- f()
+	}()
+	select {
+	case err := <-done:
+		return c.Failed(err)
+	case <-ctx.Done():
+		return c.Failed(c.dial.reason(ctx.Err()))
 	}
-	return q, nil
 }
 
 // warned has the types of clients that were logged.
 var warned sync.Map
 
-// WarnOfUnknownClient logs that the client is of a type that is not known, once for each type.
-func (c *Conn) WarnOfUnknownClient() {
-	if c.client == nil || c.one || c.known != nil {
-		return
-	}
+// warnOfUnknownClient logs that the client is of a type that is not known, once for each type.
+func (c *Conn) warnOfUnknownClient() {
 	if _, before := warned.LoadOrStore(reflect.TypeOf(c.client), true); !before {
 		slog.Warn("sash: this type of Redis client is unknown, so its keys are assumed to be on several servers",
 			slog.String("type", fmt.Sprintf("%T", c.client)),

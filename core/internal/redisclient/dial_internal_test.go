@@ -26,8 +26,8 @@ func TestClientsAreForgotten(t *testing.T) {
 		cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 		defer cluster.Close()
 		for range 3 {
-			New(&Package{}, client, Options{})
-			New(&Package{}, cluster, Options{})
+			New(&Package{}, client)
+			New(&Package{}, cluster)
 		}
 		if n := count(); n != 2 {
 			t.Errorf("%d clients are known", n)

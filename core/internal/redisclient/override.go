@@ -17,7 +17,7 @@ var (
 	//go:embed lua/overrides.lua
 	overridesText string
 
-	override, overrides = NewScript(overrideText), NewScript(overridesText)
+	override = NewScript(overrideText)
 )
 
 func (c *Conn) overridesKey(policy string) []string {
@@ -42,13 +42,20 @@ func (c *Conn) SetOverride(ctx context.Context, policy string, o store.Override)
 func (c *Conn) Overrides(
 	ctx context.Context, policy, known string,
 ) (version string, all []store.Override, err error) {
-	p := &Plan{Script: overrides, Tail: []any{known}, texts: true}
-	q, err := c.runOnce(ctx, p, c.overridesKey(policy))
-	if err != nil || len(q.texts) < 2 {
-		return strings.Join(q.texts, ""), nil, err
+	var reply []string
+	err = c.until(ctx, func() (err error) {
+		ctx := context.WithoutCancel(ctx) // which a client could close its connection for
+		reply, err = c.client.Eval(ctx, overridesText, c.overridesKey(policy), known).StringSlice()
+		return err
+	})
+	if err != nil {
+		return "", nil, err
 	}
-	for i := 1; i < len(q.texts); i += 2 {
-		name, text := q.texts[i-1], q.texts[i]
+	if len(reply) < 2 {
+		return strings.Join(reply, ""), nil, nil
+	}
+	for i := 1; i < len(reply); i += 2 {
+		name, text := reply[i-1], reply[i]
 		if name == "" {
 			version = text
 			continue

@@ -36,7 +36,7 @@ return reply`)
 var pack = &redisclient.Package{Name: "redistest", Commands: []string{"TIME", "ZCARD", "ZADD", "UNLINK"}}
 
 func newConn(client redisclient.Client) *redisclient.Conn {
-	return redisclient.New(pack, client, redisclient.Options{Prefix: "sash"})
+	return redisclient.New(pack, client)
 }
 
 func newPlan() *redisclient.Plan {
@@ -176,7 +176,7 @@ func TestOtherTypeInABatch(t *testing.T) {
 	do(t, server, "SET", "odd", "x")
 	rdb := plain(t, at(server))
 	for name, client := range map[string]redisclient.Client{"known": rdb, "unknown": hidden{rdb}} {
-		c := redisclient.New(pack, client, redisclient.Options{Prefix: "sash", OneServer: true})
+		c := redisclient.New(pack, client, func(o *redisclient.Options) { o.OneServer = true })
 		p := newPlan()
 		var all sync.WaitGroup
 		for i := range 40 {
@@ -576,7 +576,7 @@ func TestOptionMistakes(t *testing.T) {
 		{ring, redisclient.Options{Prefix: strings.Repeat("a", 17), OneServer: true},
 			[]string{`redistest.WithPrefix("aaaaaaaaaaaaaaaaa")`, `redistest.WithOneServer(*redis.Ring)`}},
 	} {
-		err := redisclient.New(pack, c.client, c.o).Validate()
+		err := redisclient.New(pack, c.client, func(o *redisclient.Options) { *o = c.o }, nil).Validate()
 		for _, want := range c.want {
 			if !strings.Contains(fmt.Sprint(err), want) {
 				t.Errorf("%+v: %v\n want %q in it", c.o, err, want)

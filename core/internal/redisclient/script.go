@@ -1,16 +1,34 @@
 package redisclient
 
-import "sync"
+import (
+	"crypto/sha1" //nolint:gosec // it protects nothing
+	"encoding/hex"
+	"sync"
+)
 
-// Script is a Lua text and the name that Redis gives it. All scripts reply with integers, unless a call says otherwise.
+// Script is a Lua text and how it is called. All scripts reply with integers, unless a call says otherwise.
 type Script struct {
-	text any        // a string, boxed once
-	hash func() any // the same, when it is needed first: a program that never asks Redis hashes nothing
+	text   any // a string, boxed once
+	called func() (command, script any)
 }
 
-// NewScript returns a script. It is for package variables.
+var evalSha, eval any = "evalsha", "eval"
+
+// NewScript returns a script. It is for package variables: the text is hashed when it is needed first.
 func NewScript(text string) *Script {
-	return &Script{text, sync.OnceValue(func() any { return sha1Hex(text) })}
+	return &Script{text, sync.OnceValues(func() (command, script any) { return called(text) })}
+}
+
+// called returns how a script is called: by its SHA-1, which is the name that Redis gives it. Where a program may use no
+// algorithms but those that FIPS 140 approves, crypto/sha1 panics, and the text is sent each time.
+func called(text string) (command, script any) {
+	defer func() {
+		if recover() != nil {
+			command, script = eval, text
+		}
+	}()
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
+	return evalSha, hex.EncodeToString(sum[:])
 }
 
 // Text returns the text as it runs.

@@ -10,37 +10,41 @@ import (
 	"math"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/redisclient"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Logs are the logs of a store.
-type Logs struct {
-	*redisclient.Conn
-	*Kind
-
-	changes  redisclient.Plan
-	settling sync.Map // logs and IDs of takes that are being settled, each with a channel that is closed when it was
-}
-
-// New returns the logs that a client has access to.
-func New(k *Kind, c *redisclient.Conn) *Logs {
-	one := func([]int64, int) int { return 1 }
-	return &Logs{Conn: c, Kind: k, changes: redisclient.Plan{Script: k.settle, Cut: one}}
-}
-
 // Kind is how a package of stores keeps logs.
 type Kind struct {
+	of                     redisclient.Package
 	begin                  string // what a key has between the prefix and the text of its store.Key
 	settle, entries, reset *redisclient.Script
 }
 
 // NewKind returns a kind of logs by its files of Lua, among them settle, entries and reset.
-func NewKind(begin string, files embed.FS) *Kind {
-	return &Kind{begin, NewScript(files, "settle"), NewScript(files, "entries"), NewScript(files, "reset")}
+func NewKind(of redisclient.Package, begin string, files embed.FS) *Kind {
+	return &Kind{of, begin, NewScript(files, "settle"), NewScript(files, "entries"), NewScript(files, "reset")}
+}
+
+// Logs are the logs of a store.
+type Logs struct {
+	*redisclient.Conn
+	*Kind
+
+	changes redisclient.Plan
+}
+
+// Open returns the logs that a client has access to.
+func (k *Kind) Open(client redisclient.Client, opts []redisclient.Option) *Logs {
+	return k.On(redisclient.New(&k.of, client, opts...))
+}
+
+// On returns the logs that a connection has access to.
+func (k *Kind) On(c *redisclient.Conn) *Logs {
+	one := func([]int64, int) int { return 1 }
+	return &Logs{Conn: c, Kind: k, changes: redisclient.Plan{Script: k.settle, Cut: one}}
 }
 
 var (
@@ -101,40 +105,19 @@ func appendChange(b []byte, id uint64, was, cost int, age time.Duration) []byte 
 	return binary.BigEndian.AppendUint64(b, uint64(max(age, 0).Microseconds()))
 }
 
-// Settle implements [store.Settler] for sliding logs.
+// Settle implements [store.Settler] for sliding logs. The guard sends one settlement of a take at a time.
 func (s *Logs) Settle(ctx context.Context, t store.Settlement) error {
-	return s.Alone(ctx, &t, func(key string) error {
-		b := appendChange([]byte(key), t.ID, t.Was, t.Cost, t.Age)
-		if t.Age >= t.Limit.Window+time.Second { // ages are a second wrong at most
-			b = b[:len(b)-8] // without the age, the log is not searched
-		}
-		q := redisclient.NewQuestion(string(b), len(key))
-		defer q.Free()
-		return s.Do(ctx, &s.changes, q)
-	})
-}
-
-// Alone calls f with the key of a log when no other settlement of the take is under way.
-func (s *Logs) Alone(ctx context.Context, t *store.Settlement, f func(key string) error) error {
 	if err := t.Key.Validate(); err != nil {
 		return err
 	}
 	key := s.Key(&t.Key, t.Limit)
-	take, done := string(AppendID([]byte(key), t.ID)), make(chan struct{})
-	for {
-		other, busy := s.settling.LoadOrStore(take, done)
-		if !busy {
-			break
-		}
-		select {
-		case <-other.(chan struct{}): //nolint:forcetypeassert // see above
-		case <-ctx.Done():
-			return s.Failed(ctx.Err())
-		}
+	b := appendChange([]byte(key), t.ID, t.Was, t.Cost, t.Age)
+	if t.Age >= t.Limit.Window+time.Second { // ages are a second wrong at most
+		b = b[:len(b)-8] // without the age, the log is not searched
 	}
-	defer close(done)
-	defer s.settling.Delete(take)
-	return f(key)
+	q := redisclient.NewQuestion(string(b), len(key))
+	defer q.Free()
+	return s.Do(ctx, &s.changes, q)
 }
 
 // AtOnce is how many entries one run of a script lists, merges or renews, so that it does not keep the server busy for
