@@ -230,11 +230,11 @@ func (p *plan) read(q *redisclient.Question, takes []store.Take, answers []store
 		}
 		answers[i], denied = a, denied || !a.Allowed
 	}
-	if !admitted && !denied && p.mode != store.ModePeek {
+	roomy := !admitted && !denied && p.mode != store.ModePeek // yet it is denied
+	if roomy && p.mode == store.ModeChargeDenied {
 		// The denial was counted when the command was executed before, and there is room by now.
 		answers[0].Allowed, answers[0].Retry = false, time.Microsecond
-	}
-	if !good {
+	} else if roomy || !good {
 		return redisclient.ProtocolError("numbers out of range in reply %v", q.Reply)
 	}
 	return nil
