@@ -26,15 +26,15 @@ type limited struct {
 		Code    int    `json:"code"`
 		Message string `json:"message"`
 		Data    struct {
-			RetryAfter float64  `json:"retryAfter,omitempty"` // seconds; without it, waiting does not help or is unknown
+			RetryAfter float64  `json:"retryAfter,omitempty"` // seconds; none if that is unknown or no wait helps
 			Violated   []string `json:"violatedPolicies"`
 		} `json:"data"`
 	} `json:"error"`
 }
 
-// Deny answers a call with a JSON-RPC error that has its id, and status 200: the transport asks for a JSON-RPC response,
-// and clients such as those of the SDKs for Go and Python do not read the body of a 429. What has no id, such as a
-// notification or the GET of a stream, has no such response, so its status is 429.
+// Deny answers a call with a JSON-RPC error that has its id, and status 200: the transport asks for a response of
+// JSON-RPC, and clients such as those of the SDKs for Go and Python do not read the body of a 429. What has no id, such
+// as a notification or the GET of a stream, has no such response, so its status is 429.
 func Deny(w http.ResponseWriter, r *http.Request, d core.Decision) {
 	id := idOf(http.MaxBytesReader(w, r.Body, 64<<10))
 	problem := d.Problem()
@@ -57,8 +57,8 @@ func Deny(w http.ResponseWriter, r *http.Request, d core.Decision) {
 // idOf returns the id of a call, which is a string or a number, or nil.
 func idOf(body io.Reader) (id json.RawMessage) {
 	var call struct {
-		ID     any
-		Method string
+		ID     any    `json:"id"`
+		Method string `json:"method"`
 	}
 	decoder := json.NewDecoder(body)
 	decoder.UseNumber() // large numbers stay as they are

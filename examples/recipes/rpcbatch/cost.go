@@ -21,9 +21,9 @@ func New(limits core.Policy, key core.Key, handler http.Handler) http.Handler {
 	return http.MaxBytesHandler(limit(handler), MaxBody)
 }
 
-// Calls returns how many calls a request has, and puts the body back for the handler. Like a handler, it reads the first
-// value and not what follows it, so a batch costs as much if junk makes the rest of the body invalid or too large. A
-// body without a call costs 1, and the handler answers what is wrong with it.
+// Calls returns how many calls a request has, and puts the body back for the handler. Like a handler, it reads the
+// first value and not what follows it, so a batch costs as much if junk makes the rest of the body invalid or too
+// large. A body without a call costs 1, and the handler answers what is wrong with it.
 func Calls(r *http.Request) int {
 	head, _ := io.ReadAll(r.Body) // MaxBytesHandler limits it, and gives the handler the error once more
 	r.Body = struct {

@@ -94,9 +94,9 @@ func (s *site) signed(by signature) http.Header {
 }
 
 // send sends a request from an address, and returns its status and what is left of the quota that it used.
-func (s *site) send(address, method string, header http.Header) (status int, left string) {
+func (s *site) send(address string, header http.Header) (status int, left string) {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(s.t.Context(), method, "http://"+s.host+"/a%2Fb?q=1", nil)
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+s.host+"/a%2Fb?q=1", nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -122,14 +122,14 @@ func TestAgent(t *testing.T) {
 	by.method, by.path = http.MethodGet, "/a%2Fb"
 	for i := range quota {
 		address := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}[i%3]
-		if status, left := s.send(address, http.MethodGet, s.signed(by)); status != 200 || left != fmt.Sprint(quota-1-i) {
+		if status, left := s.send(address, s.signed(by)); status != 200 || left != fmt.Sprint(quota-1-i) {
 			t.Errorf("request %d of the agent: %d, %s left", i+1, status, left)
 		}
 	}
-	if status, _ := s.send("127.0.0.3", http.MethodGet, s.signed(by)); status != http.StatusTooManyRequests {
+	if status, _ := s.send("127.0.0.3", s.signed(by)); status != http.StatusTooManyRequests {
 		t.Errorf("above the quota: %d", status)
 	}
-	if status, left := s.send("127.0.0.3", http.MethodGet, nil); status != 200 || left != "4" {
+	if status, left := s.send("127.0.0.3", nil); status != 200 || left != "4" {
 		t.Errorf("an unsigned request from the agent's address: %d, %s left", status, left)
 	}
 }
@@ -203,13 +203,13 @@ func TestForged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
-			if status, left := s.send("127.0.0.2", http.MethodGet, header(s)); status != 200 || left != "4" {
+			if status, left := s.send("127.0.0.2", header(s)); status != 200 || left != "4" {
 				t.Errorf("%d, %s left", status, left)
 			}
-			if status, left := s.send("127.0.0.2", http.MethodGet, nil); status != 200 || left != "3" {
+			if status, left := s.send("127.0.0.2", nil); status != 200 || left != "3" {
 				t.Errorf("then from this address, unsigned: %d, %s left", status, left)
 			}
-			if status, left := s.send("127.0.0.2", http.MethodGet, s.signed(annSigns(s))); status != 200 || left != "4" {
+			if status, left := s.send("127.0.0.2", s.signed(annSigns(s))); status != 200 || left != "4" {
 				t.Errorf("then from this address, by the agent: %d, %s left", status, left)
 			}
 		})
