@@ -97,9 +97,7 @@ func inMemory() []contestant {
 		goLimiter(),
 		httprateCounter(),
 		throttledMemory(),
-		tollboothKeys(),
 		echoStore(),
-		xTimeRate(),
 		mapAndClock(),
 	}
 }

@@ -11,104 +11,93 @@ import (
 	"time"
 )
 
-// inProcess are the tables of one check in the process's own memory.
-type inProcess struct{ one, many *Table }
+// setup is how keys are asked for in the process's own memory.
+type setup struct {
+	keys   int
+	limit  limit
+	denied bool
+	even   string // the column of keys that are asked for evenly
+	zipf   string // and of some far more than others, as the world asks
+}
 
 // memory measures one check of one key and of many, and the memory that keys take.
 func (r *run) memory() {
-	columns := []string{
-		"one key", "one key, denied", "100,000 even", "100,000 zipf", "1,000,000 even", "1,000,000 zipf",
+	busy := limit{quota: 10_000_000, window: time.Second}
+	long := limit{quota: 10_000_000, window: time.Minute} // nothing leaves it while this lasts
+	setups := []setup{
+		{1, busy, false, "one key", ""},
+		{1, limit{quota: 1, window: time.Hour}, true, "one key, denied", ""},
+		{100_000, long, false, "100,000 even", "100,000 zipf"},
+		{r.million, long, false, "1,000,000 even", "1,000,000 zipf"},
 	}
-	t := inProcess{
-		one:  r.table("memory-1", "In memory: ns a check, 1 goroutine", columns...),
-		many: r.table("memory-64", "In memory: ns from one check to the next, 64 goroutines", columns...),
-	}
+	one := r.table("memory-1", "In memory: ns a check, 1 goroutine")
+	many := r.table("memory-64", "In memory: ns from one check to the next, 64 goroutines")
 	size := r.table("memory-keys", "In memory: a key that is new, a million of them", "ns", "bytes")
-	r.say("one key in memory")
-	for range r.more() {
-		for _, c := range inMemory() {
-			for _, workers := range []int{1, 64} {
-				r.oneKey(t, c, columns[0], workers, limit{quota: 10_000_000, window: time.Second}, false)
-				r.oneKey(t, c, columns[1], workers, limit{quota: 1, window: time.Hour}, c.kind != floor)
+	for _, s := range setups {
+		r.say("in memory: %s", s.even)
+		for _, t := range []*Table{one, many} {
+			if t.Columns = append(t.Columns, s.even); s.zipf != "" {
+				t.Columns = append(t.Columns, s.zipf)
 			}
+			t.against("go-limiter")
 		}
-	}
-	r.manyKeys(t, 100_000, columns[2], columns[3], nil)
-	r.manyKeys(t, r.million, columns[4], columns[5], size)
-	t.one.against("go-limiter")
-	t.many.against("go-limiter")
-}
-
-func (r *run) oneKey(t inProcess, c contestant, column string, workers int, lim limit, denied bool) {
-	l, err := c.make(lim)
-	if err != nil {
-		t.one.row(c).fault(column, err)
-		return
-	}
-	defer l.end()
-	key := names(1)
-	if denied {
-		l.check(context.Background(), key[0])
-	}
-	r.measure(t, c, l, column, spin{keys: key, order: []uint32{0}, workers: workers, denied: denied})
-}
-
-// manyKeys are asked for evenly, and as the world asks: some far more than
-// others.
-func (r *run) manyKeys(t inProcess, n int, evenly, zipf string, size *Table) {
-	r.say("%d keys in memory", n)
-	keys := names(n)
-	even, busy := make([]uint32, 1<<20), make([]uint32, 1<<20)
-	chance := rand.New(rand.NewPCG(1, 2)) // the same for everyone
-	law := rand.NewZipf(chance, 1.1, 1, uint64(n-1))
-	place := chance.Perm(n) // or the busiest keys would lie beside each other
-	for i := range even {
-		even[i], busy[i] = uint32(chance.IntN(n)), uint32(place[law.Uint64()])
-	}
-	for range r.rounds {
-		for _, c := range inMemory() {
-			before := heap()
-			// Nothing leaves a window of a minute while this lasts.
-			l, err := c.make(limit{quota: 10_000_000, window: time.Minute, keys: n})
-			if err != nil {
-				t.one.row(c).fault(evenly, err)
-				continue
-			}
-			start := time.Now()
-			for _, key := range keys {
-				if ok, err := l.check(context.Background(), key); !ok || err != nil {
-					t.one.row(c).fault(evenly, errors.Join(errors.New("it denies a key that is new"), err))
-					break
+		keys := names(s.keys)
+		even, zipf := orders(s.keys)
+		for range r.rounds {
+			for _, c := range inMemory() {
+				before := heap()
+				s.limit.keys = s.keys
+				l, err := c.make(s.limit)
+				if err != nil {
+					one.row(c).fault(s.even, err)
+					continue
 				}
+				start := time.Now()
+				for _, key := range keys {
+					if ok, err := l.check(context.Background(), key); !ok || err != nil {
+						one.row(c).fault(s.even, errors.Join(errors.New("it denies a key that is new"), err))
+						break
+					}
+				}
+				if s.keys == r.million {
+					size.row(c).add("ns", float64(time.Since(start))/float64(s.keys))
+					size.row(c).add("bytes", (heap()-before)/float64(s.keys))
+				}
+				for i, t := range []*Table{one, many} {
+					asks := spin{keys: keys, order: even, workers: []int{1, 64}[i], denied: s.denied && c.kind != floor}
+					r.measure(t.row(c), l, s.even, asks)
+					if asks.order = zipf; s.zipf != "" {
+						r.measure(t.row(c), l, s.zipf, asks)
+					}
+				}
+				l.end()
 			}
-			if size != nil {
-				size.row(c).add("ns", float64(time.Since(start))/float64(n))
-				size.row(c).add("bytes", (heap()-before)/float64(n))
-			}
-			for _, workers := range []int{1, 64} {
-				r.measure(t, c, l, evenly, spin{keys: keys, order: even, workers: workers})
-				r.measure(t, c, l, zipf, spin{keys: keys, order: busy, workers: workers})
-			}
-			l.end()
 		}
 	}
 }
 
-func (r *run) measure(t inProcess, c contestant, l limiter, column string, s spin) {
+// orders are in which keys are asked for, the same for everyone.
+func orders(n int) (even, zipf []uint32) {
+	even, zipf = make([]uint32, 1<<20), make([]uint32, 1<<20)
+	chance := rand.New(rand.NewPCG(1, 2))
+	law := rand.NewZipf(chance, 1.1, 1, uint64(max(n-1, 1)))
+	place := chance.Perm(max(n, 2)) // or the busiest keys would lie beside each other
+	for i := range even {
+		even[i], zipf[i] = uint32(chance.IntN(n)), uint32(place[law.Uint64()])
+	}
+	return even, zipf
+}
+
+func (r *run) measure(row *Row, l limiter, column string, s spin) {
 	s.span = r.span / 16
 	s.run(l.check) // warms up
 	runtime.GC()   // begins without what the others left
 	s.span = r.span / 5
-	ns, err := s.run(l.check)
-	table := t.one
-	if s.workers > 1 {
-		table = t.many
+	if ns, err := s.run(l.check); err != nil {
+		row.fault(column, err)
+	} else {
+		row.add(column, ns)
 	}
-	if err != nil {
-		table.row(c).fault(column, err)
-		return
-	}
-	table.row(c).add(column, ns)
 }
 
 // spin asks for keys in a given order, as fast as it can.

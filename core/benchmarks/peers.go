@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/didip/tollbooth/v7"
 	"github.com/go-chi/httprate"
 	"github.com/gofiber/fiber/v2"
 	fiberlimiter "github.com/gofiber/fiber/v2/middleware/limiter"
@@ -22,48 +21,18 @@ import (
 // mapAndClock is the least that any limiter in a process does: take a lock, find the key and look at the clock.
 func mapAndClock() contestant {
 	return contestant{"mutex, map, clock", floor, func(limit) (limiter, error) {
-		start := time.Now()
-		last := perKey(func() *time.Duration { return new(time.Duration) })
+		var mu sync.Mutex
+		start, last := time.Now(), make(map[string]*time.Duration)
 		return limiter{check: func(_ context.Context, key string) (bool, error) {
-			last(key, func(at *time.Duration) { *at = time.Since(start) })
+			mu.Lock()
+			defer mu.Unlock()
+			at := last[key]
+			if at == nil {
+				at = new(time.Duration)
+				last[key] = at
+			}
+			*at = time.Since(start)
 			return true, nil
-		}}, nil
-	}}
-}
-
-// perKey is what people write around a limiter that knows no keys: a map under a mutex that only grows.
-func perKey[L any](make func() L) func(key string, use func(L)) {
-	var mu sync.Mutex
-	all := map[string]L{}
-	return func(key string, use func(L)) {
-		mu.Lock()
-		defer mu.Unlock()
-		l, ok := all[key]
-		if !ok {
-			l = make()
-			all[key] = l
-		}
-		use(l)
-	}
-}
-
-func xTimeRate() contestant {
-	return contestant{"x/time/rate", bucket, func(l limit) (limiter, error) {
-		limits := perKey(func() *rate.Limiter {
-			return rate.NewLimiter(rate.Limit(float64(l.quota)/l.window.Seconds()), l.quota)
-		})
-		return limiter{check: func(_ context.Context, key string) (allowed bool, _ error) {
-			limits(key, func(l *rate.Limiter) { allowed = l.Allow() })
-			return allowed, nil
-		}}, nil
-	}}
-}
-
-func tollboothKeys() contestant {
-	return contestant{"tollbooth", bucket, func(l limit) (limiter, error) {
-		lim := tollbooth.NewLimiter(float64(l.quota)/l.window.Seconds(), nil).SetBurst(l.quota)
-		return limiter{check: func(_ context.Context, key string) (bool, error) {
-			return tollbooth.LimitByKeys(lim, []string{key}) == nil, nil
 		}}, nil
 	}}
 }
