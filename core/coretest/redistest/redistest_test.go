@@ -40,50 +40,6 @@ func TestDoReadsEveryKindOfReply(t *testing.T) {
 	}
 }
 
-func TestDoRefusesWhatIsNoReply(t *testing.T) {
-	t.Parallel()
-	// Do asks only its own server, which therefore gives way to a liar.
-	s := redistest.Start(t)
-	s.Kill()
-	l, err := net.Listen("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	replies := []string{
-		"", "+", "\r\n", "+OK\n", "hello\r\n", "$x\r\n", "$5\r\nab", ":x\r\n", "*x\r\n", "*2\r\n+OK\r\n",
-	}
-	go func() {
-		for _, reply := range replies {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = bufio.NewReader(conn).ReadString('G') // up to the G of PING
-			_, _ = io.WriteString(conn, reply)
-			_ = conn.Close()
-		}
-	}()
-	for _, reply := range replies {
-		if got, err := s.Do("PING"); err == nil {
-			t.Errorf("reply %q: got %#v", reply, got)
-		}
-	}
-}
-
-func TestPausedServerEndsWithItsTest(t *testing.T) {
-	t.Parallel()
-	var addr string
-	t.Run("inner", func(t *testing.T) {
-		s := redistest.Start(t)
-		addr = s.Addr()
-		s.Pause()
-	})
-	if !refuses(addr) {
-		t.Errorf("%s still accepts", addr)
-	}
-}
-
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	var addr string
@@ -119,36 +75,10 @@ func TestRestartLoading(t *testing.T) {
 	want(t, s, int64(1), "DBSIZE")
 }
 
-func TestLoadingServerEndsWithItsTest(t *testing.T) {
-	t.Parallel()
-	var addr string
-	t.Run("inner", func(t *testing.T) {
-		s := redistest.Start(t)
-		addr = s.Addr()
-		s.RestartLoading()
-	})
-	if !refuses(addr) {
-		t.Errorf("%s still accepts", addr)
-	}
-}
-
 func TestStartTellsWhyRedisEnded(t *testing.T) {
 	t.Parallel()
 	got := capture(t, func(tb testing.TB) { redistest.Start(tb, "--no-such-option", "1") })
 	if !got.failed || !strings.Contains(got.said, "'no-such-option") {
-		t.Errorf("failed: %v, said: %s", got.failed, got.said)
-	}
-}
-
-func TestStartTriesOtherPorts(t *testing.T) {
-	t.Parallel()
-	_, port, err := net.SplitHostPort(redistest.Start(t).Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The argument undoes the choice of a free port, so each attempt must fail.
-	got := capture(t, func(tb testing.TB) { redistest.Start(tb, "--port", port) })
-	if !got.failed || !strings.Contains(got.said, "address already in use") {
 		t.Errorf("failed: %v, said: %s", got.failed, got.said)
 	}
 }
@@ -200,55 +130,6 @@ func TestServerDiesWithTestProcess(t *testing.T) {
 	}
 	_ = child.Wait() // it was killed, and says so
 	eventually(t, "the server ends", func() bool { return refuses(addr) })
-}
-
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3)
-	nodes, addrs := c.Nodes(), c.Addrs()
-	if len(nodes) != 3 || len(addrs) != 3 {
-		t.Fatalf("%d nodes, %d addresses", len(nodes), len(addrs))
-	}
-	for i, node := range nodes {
-		if node.Addr() != addrs[i] {
-			t.Errorf("node %d is at %s, said to be at %s", i, node.Addr(), addrs[i])
-		}
-		info, err := node.Do("CLUSTER", "INFO")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, line := range []string{"cluster_state:ok", "cluster_slots_assigned:16384", "cluster_known_nodes:3"} {
-			if !strings.Contains(fmt.Sprint(info), line+"\r\n") {
-				t.Errorf("node %d does not say %s:\n%s", i, line, info)
-			}
-		}
-	}
-	// The slots of these are known: CRC16 of "123456789" is 0x31C3.
-	for key, slot := range map[string]int{"123456789": 0x31C3, "foo": 12182, "bar": 5061, "hello": 866} {
-		owner := slot * 3 / 16384
-		for i, node := range nodes {
-			if i == owner {
-				want(t, node, "OK", "SET", key, "v")
-				continue
-			}
-			moved := fmt.Sprintf("MOVED %d %s", slot, addrs[owner])
-			if _, err := node.Do("SET", key, "v"); err == nil || err.Error() != moved {
-				t.Errorf("SET %s at node %d: %v, want %s", key, i, err, moved)
-			}
-		}
-	}
-
-	nodes[1].Kill()
-	eventually(t, "the others notice", func() bool {
-		info, err := nodes[0].Do("CLUSTER", "INFO")
-		return err == nil && strings.Contains(fmt.Sprint(info), "cluster_state:fail")
-	})
-	refused(t, nodes[0], "CLUSTERDOWN", "SET", "hello", "v")
-	nodes[1].Restart()
-	eventually(t, "the node is back in its cluster", func() bool {
-		info, err := nodes[0].Do("CLUSTER", "INFO")
-		return err == nil && strings.Contains(fmt.Sprint(info), "cluster_state:ok")
-	})
 }
 
 func TestClusterMovesSlots(t *testing.T) {
@@ -351,22 +232,6 @@ func TestProxyIsABlackHole(t *testing.T) {
 		dead.silent(t)
 	}
 	want(t, s, "4", "GET", "n")
-}
-
-func TestBlackHoleHidesThatTheServerEnds(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	p := redistest.StartProxy(t, s.Addr())
-	c := dial(t, p.Addr())
-	c.incr(t, 1)
-	p.BlackHole(true)
-	s.Kill()
-	c.silent(t)
-	s.Restart()
-	p.BlackHole(false)
-	dial(t, p.Addr()).incr(t, 1)
-	c.send(t)
-	c.silent(t)
 }
 
 func TestFake(t *testing.T) {
