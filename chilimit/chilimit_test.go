@@ -59,25 +59,6 @@ func get(h http.Handler, path string) *httptest.ResponseRecorder {
 
 func served(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") }
 
-func TestByRoute(t *testing.T) {
-	limit := chilimit.New(core.PerMinute(2), chilimit.ByRoute())
-	r := chi.NewRouter()
-	r.With(limit).Get("/users/{id}", served)
-	r.With(limit).Get("/posts/{id}", served)
-	r.Route("/v2", func(r chi.Router) { r.With(limit).Get("/users/{id}", served) })
-	for _, c := range []struct {
-		path   string
-		status int
-	}{
-		{"/users/1", 200}, {"/users/2", 200}, {"/users/3", 429},
-		{"/posts/1", 200}, {"/posts/2", 200}, {"/posts/3", 429}, {"/v2/users/1", 200},
-	} {
-		if w := get(r, c.path); w.Code != c.status {
-			t.Errorf("%s: status %d, want %d", c.path, w.Code, c.status)
-		}
-	}
-}
-
 // Middleware mounted by Use runs before chi has found the pattern. That is an error, which says what to do.
 func TestByRouteTooEarly(t *testing.T) {
 	var said error

@@ -155,24 +155,6 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
-func TestByRoute(t *testing.T) {
-	e := echo.New()
-	e.Use(echolimit.New(core.PerMinute(2), echolimit.ByRoute()))
-	e.GET("/users/:id", served)
-	e.GET("/posts/:id", served)
-	for _, c := range []struct {
-		path   string
-		status int
-	}{
-		{"/users/1", 200}, {"/users/2", 200}, {"/users/3", 429}, {"/posts/1", 200},
-		{"/nowhere", 404}, {"/elsewhere", 404}, {"/nothing", 429}, {"/posts/2", 200},
-	} {
-		if w := get(e, c.path); w.Code != c.status {
-			t.Errorf("%s: status %d, want %d", c.path, w.Code, c.status)
-		}
-	}
-}
-
 // Mounted with Pre, rules see paths before middleware that removes slashes.
 func TestRulesBeforeSlashesAreRemoved(t *testing.T) {
 	set, err := rules.Parse([]byte("rules:\n- {name: a, match: {path: /login}, key: ip, limits: [5/day]}\n"), "a.yaml")

@@ -213,24 +213,6 @@ func TestByIPInUnitTests(t *testing.T) {
 	}
 }
 
-func TestByRoute(t *testing.T) {
-	limit := fiberlimit.New(core.PerMinute(2), fiberlimit.ByRoute())
-	app := fiber.New()
-	app.Get("/users/:id", limit, served)
-	app.Get("/posts/:id", limit, served)
-	for _, c := range []struct {
-		path   string
-		status int
-	}{
-		{"/users/1", 200}, {"/users/2", 200}, {"/users/3", 429},
-		{"/posts/1", 200}, {"/posts/2", 200}, {"/posts/3", 429},
-	} {
-		if status, _, _ := get(t, app, c.path); status != c.status {
-			t.Errorf("%s: status %d, want %d", c.path, status, c.status)
-		}
-	}
-}
-
 // direct hands requests to fiber as fasthttp would, with any peer.
 func direct(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
 	app := fiber.New()

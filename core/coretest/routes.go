@@ -44,6 +44,43 @@ rules:
 			}
 		})
 	}
+	t.Run("requests", func(t *testing.T) { rulesOfRequests(t, c) })
+}
+
+// rulesOfRequests checks that rules see the method, the host and the header fields of a request.
+func rulesOfRequests(t *testing.T, c RoutesConfig) {
+	address := c.Serve(t, `
+rules:
+- name: a
+  match: {host: api.example.com, path: "/{all...}", methods: [GET], headers: {X-Plan: [free]}}
+  key: ip
+  limits: [1/day]
+`)
+	for _, c := range []struct {
+		method, host, plan string
+		limited            bool
+	}{
+		{"GET", "api.example.com", "free", true},
+		{"GET", "API.example.com:80", "free", true},
+		{"POST", "api.example.com", "free", false},
+		{"GET", "www.example.com", "free", false},
+		{"GET", "api.example.com", "paid", false},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+address+"/users/7", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = c.host
+		r.Header.Set("X-Plan", c.plan)
+		w, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Body.Close()
+		if got := w.Header.Get("RateLimit"); (got == `"a-1-per-day";r=0;t=86400`) != c.limited || !c.limited && got != "" {
+			t.Errorf("%v: status %d, RateLimit %s", c, w.StatusCode, got)
+		}
+	}
 }
 
 // trySpellings sends paths and returns how many odd ones were served by a route with a limit.

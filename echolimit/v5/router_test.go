@@ -73,47 +73,6 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Rules see the method, the host and the header fields of a request, and Explain says what they make of it.
-func TestRulesOfRequests(t *testing.T) {
-	set := parse(t, `
-rules:
-- name: a
-  match: {host: api.example.com, path: "/users/{id}", methods: [GET], headers: {X-Plan: [free]}}
-  key: ip
-  limits: [1/day]
-`)
-	e := echo.New()
-	var matched bool
-	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c *echo.Context) error {
-			matched = echolimit.Explain(set, c).Rules[0].Applies
-			return next(c)
-		}
-	})
-	e.Use(echolimit.Rules(set))
-	e.Any("/*", served)
-	for _, c := range []struct {
-		method, target, plan string
-		status               int
-		limits               string
-		matched              bool
-	}{
-		{"GET", "http://api.example.com/users/1", "free", 200, `"a-1-per-day";r=0;t=86400`, true},
-		{"GET", "http://api.example.com/users/2", "free", 429, `"a-1-per-day";r=0;t=86400`, true},
-		{"POST", "http://api.example.com/users/2", "free", 200, "", false},
-		{"GET", "http://www.example.com/users/2", "free", 200, "", false},
-		{"GET", "http://api.example.com/users/2", "paid", 200, "", false},
-	} {
-		w := send(e, c.method, c.target, "X-Plan", c.plan)
-		if got := w.Header().Get("RateLimit"); w.Code != c.status || got != c.limits {
-			t.Errorf("%v: status %d, RateLimit %s", c, w.Code, got)
-		}
-		if matched != c.matched {
-			t.Errorf("%v: it applies: %v", c, matched)
-		}
-	}
-}
-
 // A HEAD that echo answers by the handler of GET counts once, whether the limiter is mounted on the router or on the
 // route, and WithRefund gets the status that GET would have.
 func TestAutomaticHEAD(t *testing.T) {

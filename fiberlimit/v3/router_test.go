@@ -67,46 +67,6 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Rules see the method, the host and the header fields of a request, and Explain says what they make of it.
-func TestRulesOfRequests(t *testing.T) {
-	set := parse(t, `
-rules:
-- name: a
-  match: {host: api.example.com, path: "/users/{id}", methods: [GET], headers: {X-Plan: [free]}}
-  key: ip
-  limits: [1/day]
-`)
-	app := fiber.New()
-	var matched bool
-	app.Use(func(c fiber.Ctx) error {
-		matched = fiberlimit.Explain(set, c).Rules[0].Applies
-		return c.Next()
-	})
-	app.Use(fiberlimit.Rules(set))
-	app.All("/*", served)
-	for _, c := range []struct {
-		method, target, plan string
-		status               int
-		limits               string
-		matched              bool
-	}{
-		{"GET", "http://api.example.com/users/1", "free", 200, `"a-1-per-day";r=0;t=86400`, true},
-		{"GET", "http://api.example.com/users/2", "free", 429, `"a-1-per-day";r=0;t=86400`, true},
-		{"POST", "http://api.example.com/users/2", "free", 200, "", false},
-		{"GET", "http://www.example.com/users/2", "free", 200, "", false},
-		{"GET", "http://api.example.com/users/2", "paid", 200, "", false},
-	} {
-		w := send(app, c.method, c.target, "X-Plan", c.plan)
-		if got := w.Header.Get("RateLimit"); w.StatusCode != c.status || got != c.limits {
-			t.Errorf("%v: status %d, RateLimit %s", c, w.StatusCode, got)
-		}
-		w.Body.Close()
-		if matched != c.matched {
-			t.Errorf("%v: it applies: %v", c, matched)
-		}
-	}
-}
-
 // A HEAD that fiber answers by the handler of GET counts once, and shares the route's quota.
 func TestAutomaticHEAD(t *testing.T) {
 	var asked []int
