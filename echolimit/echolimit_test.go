@@ -50,12 +50,7 @@ func TestAdapter(t *testing.T) {
 
 func TestClientIP(t *testing.T) {
 	serve := func(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-		h := handler(text, limiters...)
-		return func(r *http.Request) *http.Response {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			return w.Result()
-		}
+		return coretest.InProcess(handler(text, limiters...))
 	}
 	coretest.ClientIP(t, serve)
 }

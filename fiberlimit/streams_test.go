@@ -21,15 +21,7 @@ func TestStreams(t *testing.T) {
 			app.Server().MaxConnsPerIP = perIP
 			app.Use(recovery.New(), fiberlimit.From(l))
 			app.All("/*", handler)
-			ended := make(chan error)
-			go func() { ended <- app.Listener(from) }()
-			t.Cleanup(func() {
-				app.Shutdown()
-				from.Close()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-			})
+			listen(t, from, app)
 		},
 		Hijack: func(c ctx, f func(net.Conn)) { c.Context().Hijack(f) },
 		Upgrade: func(c ctx, f func(net.Conn)) {

@@ -49,12 +49,7 @@ func TestAdapter(t *testing.T) {
 
 // serve stays within the process, and so within a bubble.
 func serve(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-	h := handler(text, limiters...)
-	return func(r *http.Request) *http.Response {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Result()
-	}
+	return coretest.InProcess(handler(text, limiters...))
 }
 
 func TestHeadersMemory(t *testing.T) {

@@ -2,11 +2,14 @@ package coretest
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -82,3 +85,93 @@ func Send(t *testing.T, client *http.Client, base string) func(*http.Request) *h
 		return response
 	}
 }
+
+// InProcess calls h without a server, so requests come from their RemoteAddr.
+func InProcess(h http.Handler) func(*http.Request) *http.Response {
+	return func(r *http.Request) *http.Response {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Result()
+	}
+}
+
+// Listen serves what [Serve] does on a listener until the test ends, for frameworks with a server of their own.
+type Listen func(t *testing.T, from net.Listener, text func() string, limiters ...*core.Limiter)
+
+// Serve serves on a loopback address.
+func (l Listen) Serve(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l(t, listener, text, limiters...)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64}}
+	t.Cleanup(client.CloseIdleConnections)
+	return Send(t, client, "http://"+listener.Addr().String())
+}
+
+// Peers sends each request over a connection of its own, which has the request's RemoteAddr.
+func (l Listen) Peers(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+	t.Helper()
+	from := &peers{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	l(t, from, text, limiters...)
+	return func(r *http.Request) *http.Response {
+		client := &http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				from.accepted <- peer{far, peerOf(r)}
+				return near, nil
+			},
+		}}
+		return Send(t, client, "http://sash.example")(r)
+	}
+}
+
+// peers is a listener that accepts what it is given.
+type peers struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+	once     sync.Once
+}
+
+func (p *peers) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accepted:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *peers) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (*peers) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+// peer is a connection from an address.
+type peer struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (p peer) RemoteAddr() net.Addr { return p.addr }
+
+// peerOf returns the other end as a listener of the request's network would name it.
+func peerOf(r *http.Request) net.Addr {
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
+		return &net.UnixAddr{Name: r.RemoteAddr, Net: "unix"}
+	}
+	if ap, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		return net.TCPAddrFromAddrPort(ap)
+	}
+	return oddAddr(r.RemoteAddr)
+}
+
+type oddAddr string
+
+func (oddAddr) Network() string  { return "tcp" }
+func (a oddAddr) String() string { return string(a) }

@@ -9,14 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gofiber/fiber/v3"
-	"github.com/valyala/fasthttp"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
@@ -24,39 +22,44 @@ import (
 	"github.com/sashlimit/sash/fiberlimit/v3"
 )
 
-func serve(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-	t.Helper()
+// onListener serves limiters in front of a text.
+var onListener coretest.Listen = func(
+	t *testing.T, from net.Listener, text func() string, limiters ...*core.Limiter,
+) {
 	app := fiber.New()
 	for _, l := range limiters {
 		app.Use(fiberlimit.From(l))
 	}
 	app.All("/*", func(c fiber.Ctx) error { return c.SendString(text()) })
-	address := listen(t, app)
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64}}
-	t.Cleanup(client.CloseIdleConnections)
-	return coretest.Send(t, client, "http://"+address)
+	listen(t, from, app)
 }
 
 // listen serves an app until the test ends.
-func listen(t *testing.T, app *fiber.App) (address string) {
+func listen(t *testing.T, from net.Listener, app *fiber.App) {
+	t.Helper()
+	ended := make(chan error)
+	go func() { ended <- app.Listener(from, fiber.ListenConfig{DisableStartupMessage: true}) }()
+	t.Cleanup(func() {
+		app.ShutdownWithTimeout(time.Nanosecond) // Shutdown would look for open connections every 100 ms only
+		from.Close()                             // which Shutdown leaves open where the app has not begun to serve
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// onLoopback serves an app on a loopback address.
+func onLoopback(t *testing.T, app *fiber.App) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error)
-	go func() { ended <- app.Listener(listener, fiber.ListenConfig{DisableStartupMessage: true}) }()
-	t.Cleanup(func() {
-		app.ShutdownWithTimeout(time.Nanosecond) // Shutdown would look for open connections every 100 ms only
-		listener.Close()                         // which Shutdown leaves open where the app has not begun to serve
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	listen(t, listener, app)
 	return listener.Addr().String()
 }
 
-func TestAdapter(t *testing.T) { coretest.Adapter(t, coretest.AdapterConfig{Serve: serve}) }
+func TestAdapter(t *testing.T) { coretest.Adapter(t, coretest.AdapterConfig{Serve: onListener.Serve}) }
 
 func get(t *testing.T, app *fiber.App, path string, header ...string) (int, string, http.Header) {
 	t.Helper()
@@ -212,46 +215,6 @@ func TestByIPInUnitTests(t *testing.T) {
 	}
 }
 
-// direct hands requests to fiber as fasthttp would, with any peer.
-func direct(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-	app := fiber.New()
-	for _, l := range limiters {
-		app.Use(fiberlimit.From(l))
-	}
-	app.All("/*", func(c fiber.Ctx) error { return c.SendString(text()) })
-	serve := app.Handler()
-	return func(r *http.Request) *http.Response {
-		var request fasthttp.Request
-		request.Header.SetMethod(r.Method)
-		request.SetRequestURI(r.URL.Path)
-		for name, values := range r.Header {
-			for _, v := range values {
-				request.Header.Add(name, v)
-			}
-		}
-		var ctx fasthttp.RequestCtx
-		ctx.Init(&request, peer(r), nil)
-		serve(&ctx)
-		return &http.Response{StatusCode: ctx.Response.StatusCode()}
-	}
-}
-
-// peer is the other end as a listener of the request's network would name it.
-func peer(r *http.Request) net.Addr {
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
-		return &net.UnixAddr{Name: r.RemoteAddr, Net: "unix"}
-	}
-	if ap, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		return net.TCPAddrFromAddrPort(ap)
-	}
-	return odd(r.RemoteAddr)
-}
-
-type odd string
-
-func (odd) Network() string  { return "tcp" }
-func (o odd) String() string { return string(o) }
-
-func TestClientIP(t *testing.T) { coretest.ClientIP(t, direct) }
+func TestClientIP(t *testing.T) { coretest.ClientIP(t, onListener.Peers) }
 
 type contextKey struct{}

@@ -131,7 +131,7 @@ func TestEarlyAnswers(t *testing.T) {
 		app := fiber.New()
 		app.Use(fiberlimit.From(l))
 		app.Get("/", c.handler)
-		w, err := http.Get("http://" + listen(t, app) + "/")
+		w, err := http.Get("http://" + onLoopback(t, app) + "/")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,7 +36,7 @@ func TestIdentitiesOverRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	send := serve(t, func() string { return "served" }, l)
+	send := onListener.Serve(t, func() string { return "served" }, l)
 	admitted := map[string]int{}
 	var wg sync.WaitGroup
 	for i := range connections {

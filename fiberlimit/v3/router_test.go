@@ -60,7 +60,7 @@ func TestRules(t *testing.T) {
 					} {
 						app.Get(path, func(c fiber.Ctx) error { return c.SendString(route) })
 					}
-					return listen(t, app)
+					return onLoopback(t, app)
 				},
 			})
 		})

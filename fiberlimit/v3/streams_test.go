@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/gofiber/fiber/v3"
 	recovery "github.com/gofiber/fiber/v3/middleware/recover"
@@ -22,15 +21,7 @@ func TestStreams(t *testing.T) {
 			app.Server().MaxConnsPerIP = perIP
 			app.Use(recovery.New(), fiberlimit.From(l))
 			app.All("/*", handler)
-			ended := make(chan error)
-			go func() { ended <- app.Listener(from, fiber.ListenConfig{DisableStartupMessage: true}) }()
-			t.Cleanup(func() {
-				app.ShutdownWithTimeout(time.Nanosecond)
-				from.Close()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-			})
+			listen(t, from, app)
 		},
 		Hijack: func(c ctx, f func(net.Conn)) { c.RequestCtx().Hijack(f) },
 		Upgrade: func(c ctx, f func(net.Conn)) {
