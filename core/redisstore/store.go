@@ -192,7 +192,7 @@ func (s *redisStore) takeAtOnce(ctx context.Context, takes []store.Take, answers
 		ends[i] = len(b)
 	}
 	b = p.appendCosts(redislog.AppendID(b, takes[0].ID), takes)
-	q := redisclient.NewQuestion(string(b), ends[:len(takes)]...)
+	q := s.NewQuestion(string(b), ends[:len(takes)]...)
 	defer q.Free()
 	if err := s.Do(ctx, &p.Plan, q); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (s *redisStore) Ping(ctx context.Context) error {
 		return p
 	})
 	key := s.Prefix() + ":{}:" + pinged.Log
-	q := redisclient.NewQuestion(string(redislog.AppendID([]byte(key), rand.Uint64())), len(key))
+	q := s.NewQuestion(string(redislog.AppendID([]byte(key), rand.Uint64())), len(key))
 	defer q.Free()
 	return s.Do(ctx, &p.Plan, q)
 }

@@ -163,7 +163,7 @@ func (s *streamStore) Take(ctx context.Context, takes []store.Take, answers []st
 	var space [256]byte
 	b := s.AppendKey(space[:0], &t.Key, t.Limit)
 	n := len(b)
-	q := redisclient.NewQuestion(string(redislog.AppendID(b, t.ID)), n)
+	q := s.NewQuestion(string(redislog.AppendID(b, t.ID)), n)
 	defer q.Free()
 	plan := s.plans.Get(planKey{t.Limit, t.Mode}, func() *redisclient.Plan { return newPlan(t.Limit, t.Mode) })
 	if err := s.Do(ctx, plan, q); err != nil {

@@ -75,6 +75,7 @@ type Question struct {
 	next  *Question       // of the same key in the queue; once they were sent, of those that have become one
 	last  *Question       // of the same key in the queue, if this is the first one
 
+	from     *sync.Pool    // of the Conn, since those of testing/synctest bubbles share no channels and timers
 	answered chan struct{} // receives a value when Reply and the following are set
 	timer    *time.Timer   // of the caller, if its context has only a deadline; or nil
 	err      error
@@ -91,12 +92,13 @@ const (
 	left
 )
 
-var questions = sync.Pool{New: func() any { return &Question{answered: make(chan struct{}, 1)} }}
-
 // NewQuestion returns a question for one [Conn.Do]. The text has its keys, which end at these bytes, and then its
 // argument, so that a question costs one allocation.
-func NewQuestion(text string, ends ...int) *Question {
-	q, _ := questions.Get().(*Question)
+func (c *Conn) NewQuestion(text string, ends ...int) *Question {
+	q, ok := c.questions.Get().(*Question)
+	if !ok {
+		q = &Question{answered: make(chan struct{}, 1), from: &c.questions}
+	}
 	begin := 0
 	for _, end := range ends {
 		q.Keys = append(q.Keys, text[begin:end])
@@ -114,7 +116,7 @@ func (q *Question) Free() {
 		}
 		q.Keys, q.Reply, q.since, q.ctx, q.in = q.Keys[:0], nil, nil, nil, nil
 		q.next, q.last, q.err = nil, nil, nil
-		questions.Put(q)
+		q.from.Put(q)
 	}
 }
 

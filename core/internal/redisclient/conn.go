@@ -54,12 +54,13 @@ type Conn struct {
 	member bool      // it is one server of a cluster or Ring
 	dial   *dial     // or nil
 
-	node     func(ctx context.Context, key string) (*redis.Client, error) // finds the server that has a key; or nil
-	servers  Recent[*redis.Client, *server]
-	all      *server     // all of them, where they are not told apart
-	pings    *server     // the same, for pings
-	answered atomic.Bool // whether there was an answer
-	senders  chan *queue // what goroutines that have sent a batch receive from
+	node      func(ctx context.Context, key string) (*redis.Client, error) // finds the server that has a key; or nil
+	servers   Recent[*redis.Client, *server]
+	all       *server     // all of them, where they are not told apart
+	pings     *server     // the same, for pings
+	answered  atomic.Bool // whether there was an answer
+	questions sync.Pool   // that were freed
+	senders   chan *queue // what goroutines that have sent a batch receive from
 }
 
 // processor is what go-redis clients have of which the type is known.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -53,14 +52,14 @@ func newPlan() *redisclient.Plan {
 
 var ids atomic.Uint64
 
-func question(key string) *redisclient.Question {
+func question(c *redisclient.Conn, key string) *redisclient.Question {
 	text := binary.BigEndian.AppendUint64([]byte(key), ids.Add(1))
-	return redisclient.NewQuestion(string(text), len(key))
+	return c.NewQuestion(string(text), len(key))
 }
 
 // ask counts a question of a key, and returns how many were counted before.
 func ask(ctx context.Context, c *redisclient.Conn, p *redisclient.Plan, key string) (int, error) {
-	q := question(key)
+	q := question(c, key)
 	if err := c.Do(ctx, p, q); err != nil {
 		return 0, err
 	}
@@ -359,118 +358,6 @@ func TestRefused(t *testing.T) {
 			t.Logf("%s: %v after %v", name, err, time.Since(begun).Round(time.Millisecond))
 			wantClass(t, err, redisclient.ClassRefused, "start the server")
 		}
-	}
-}
-
-// A process that waits for a server that hangs makes no more than some calls, and as many goroutines and connections.
-// Each caller that left hears how its call ends, and what was counted is told.
-func TestServerHangs(t *testing.T) {
-	server := redistest.Start(t)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute, PoolSize: 100})
-	defer rdb.Close()
-	c := newConn(rdb)
-	plans := make([]*redisclient.Plan, 30)
-	for i := range plans {
-		plans[i] = newPlan()
-		if err := askWithin(t, time.Minute, c, plans[i], "k"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	server.Pause()
-	const limit, callers = 50 * time.Millisecond, 300
-	before := runtime.NumGoroutine()
-	var recorded, unknown, sent atomic.Int64
-	var ended, all sync.WaitGroup
-	clock := timerlag.Watch()
-	var worst atomic.Int64
-	for i := range callers {
-		all.Go(func() {
-			for range 10 {
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				begun := time.Now()
-				_, err := ask(ctx, c, plans[i%len(plans)], "k")
-				took := time.Since(begun)
-				cancel()
-				if worst.Load() < int64(took) {
-					worst.Store(int64(took))
-				}
-				var gone *store.LeftError
-				if !errors.As(err, &gone) {
-					continue // there are too many calls
-				}
-				ended.Add(1)
-				gone.Call.Then(func(wasRecorded bool, err error) {
-					defer ended.Done()
-					if sent.Add(1); err != nil {
-						unknown.Add(1)
-					} else if wasRecorded {
-						recorded.Add(1)
-					}
-				})
-			}
-		})
-	}
-	all.Wait()
-	clock.Stop()
-	if worst := time.Duration(worst.Load()); worst > limit+25*time.Millisecond+clock.Slack() {
-		t.Errorf("a caller with %v took %v, and timers were late by %v", limit, worst, clock.Worst())
-	}
-	if n, most := runtime.NumGoroutine()-before, 64+2*len(plans)+70; n > most {
-		t.Errorf("%d goroutines, want at most %d", n, most)
-	}
-	if n := rdb.PoolStats().TotalConns; n > 70 {
-		t.Errorf("%d connections", n)
-	}
-	server.Resume()
-	ended.Wait()
-	counted, err := rdb.ZCard(t.Context(), "k").Result()
-	if want := recorded.Load() + int64(len(plans)); err != nil || counted != want || unknown.Load() > 0 {
-		t.Errorf("%d are counted, %v, want %d; of %d nobody knows", counted, err, want, unknown.Load())
-	}
-	t.Logf("%d of %d callers were told, %d were recorded", sent.Load(), callers*10, recorded.Load())
-}
-
-// Where a round trip takes half as long as callers wait, nobody fails.
-func TestSlowLink(t *testing.T) {
-	proxy := redistest.StartProxy(t, redistest.Start(t).Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
-	defer rdb.Close()
-	c, p := newConn(rdb), newPlan()
-	var all sync.WaitGroup
-	for range 20 { // so that there are connections
-		all.Go(func() { rdb.Ping(t.Context()) })
-	}
-	all.Wait()
-	const limit = 400 * time.Millisecond
-	proxy.SetDelay(limit / 4) // in each direction
-	for range 3 {
-		for i := range 40 {
-			all.Go(func() {
-				if err := askWithin(t, limit, c, p, fmt.Sprint(i)); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-	}
-}
-
-// After a black hole the server is asked on other connections at once.
-func TestBlackHole(t *testing.T) {
-	proxy := redistest.StartProxy(t, redistest.Start(t).Addr())
-	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
-	defer rdb.Close()
-	c, p := newConn(rdb), newPlan()
-	if err := askWithin(t, time.Minute, c, p, "k"); err != nil {
-		t.Fatal(err)
-	}
-	proxy.BlackHole(true)
-	for range 5 {
-		wantClass(t, askWithin(t, 50*time.Millisecond, c, p, "k"), redisclient.ClassTimeout, "slow")
-	}
-	proxy.BlackHole(false)
-	if err := askWithin(t, time.Second, c, p, "k"); err != nil {
-		t.Error(err)
 	}
 }
 

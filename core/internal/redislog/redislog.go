@@ -115,7 +115,7 @@ func (s *Logs) Settle(ctx context.Context, t store.Settlement) error {
 	if t.Age >= t.Limit.Window+time.Second { // ages are a second wrong at most
 		b = b[:len(b)-8] // without the age, the log is not searched
 	}
-	q := redisclient.NewQuestion(string(b), len(key))
+	q := s.NewQuestion(string(b), len(key))
 	defer q.Free()
 	return s.Do(ctx, &s.changes, q)
 }
