@@ -207,28 +207,6 @@ func TestEveryClient(t *testing.T) {
 	}
 }
 
-// Who waits for exactly Retry-After is admitted, on the clock of the server.
-func TestRetryAfterAdmits(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, core.Limit{Quota: 3, Window: 80 * time.Millisecond}, redisstore.New(start(t)),
-		core.WithTimeout(time.Minute))
-	denied := 0
-	for n := 0; n < 60 || denied < 10; n++ { // a slow machine is seldom denied
-		d, err := l.Allow(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d.Allowed {
-			continue
-		}
-		denied++
-		<-time.After(d.RetryAfter)
-		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Allowed {
-			t.Fatalf("denied again after waiting exactly Retry-After: %+v, %v", d, err)
-		}
-	}
-}
-
 // In another process, which has a client of its own, an override decides within a second or so, until it ends, is
 // removed, or Redis has lost it. While Redis does not answer it stays.
 func TestOverrideOfAnotherProcess(t *testing.T) {

@@ -66,7 +66,7 @@ func TestCheckOfPermissions(t *testing.T) {
 		"../redisstream": func(ctx context.Context, c *redis.Client) error { return redisstream.Check(ctx, c) },
 	} {
 		commands := documented(t, dir)
-		as := func(without string) error {
+		as := func(without string, last ...any) error {
 			flush(t, rdb)
 			rules := []any{"ACL", "SETUSER", "app", "reset", "on", "nopass", "~sash:*", "+info"}
 			for _, command := range commands {
@@ -74,7 +74,7 @@ func TestCheckOfPermissions(t *testing.T) {
 					rules = append(rules, "+"+strings.ToLower(command))
 				}
 			}
-			if err := rdb.Do(t.Context(), rules...).Err(); err != nil {
+			if err := rdb.Do(t.Context(), append(rules, last...)...).Err(); err != nil {
 				t.Fatal(err)
 			}
 			o := *rdb.Options()
@@ -88,6 +88,11 @@ func TestCheckOfPermissions(t *testing.T) {
 		}
 		if n := rdb.DBSize(t.Context()).Val(); n != 0 {
 			t.Errorf("%s: %d keys are left", dir, n)
+		}
+		for rule, want := range map[string]string{"-info": "maxmemory-policy", "resetkeys": "~sash:*"} {
+			if err := as("", rule); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s with %s: %v", dir, rule, err)
+			}
 		}
 		for _, command := range commands {
 			if strings.HasPrefix(command, "H") { // of overrides

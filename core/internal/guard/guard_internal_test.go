@@ -1128,24 +1128,3 @@ func (s answering) Take(_ context.Context, takes []store.Take, answers []store.A
 	s.logs.Take(takes, answers)
 	return nil
 }
-
-// IDs are unique and not 0, however many goroutines make them.
-func TestIDsAreUnique(t *testing.T) {
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	seen := make(map[uint64]bool)
-	for range 8 {
-		all.Go(func() {
-			for range 1000 {
-				id := newID()
-				mu.Lock()
-				if seen[id] || id == 0 {
-					t.Error(id)
-				}
-				seen[id] = true
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-}

@@ -349,23 +349,3 @@ func TestErrorClassesOfReplies(t *testing.T) {
 		})
 	}
 }
-
-// Servers reply in two ways that they do not know a script, and are then sent its text.
-func TestScriptsAreSentToEngines(t *testing.T) {
-	for _, unknown := range []string{
-		"-NOSCRIPT No matching script. Please use EVAL.", "-NOSCRIPT No matching script.",
-	} {
-		addr := redistest.StartFake(t, func(command []string) string {
-			switch command[0] {
-			case "EVALSHA":
-				return unknown + "\r\n"
-			case "EVAL":
-				return "*1\r\n:0\r\n"
-			}
-			return ""
-		})
-		if err := take(t.Context(), plain(t, &redis.Options{Addr: addr})); err != nil {
-			t.Errorf("after %s: %v", unknown, err)
-		}
-	}
-}

@@ -18,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/nethttp"
@@ -89,72 +88,6 @@ func TestClientsVanish(t *testing.T) {
 				server.Resume()
 			}
 		}()
-	}
-}
-
-// Three processes that cannot reach the log have a quota each, and afterwards the log holds what all of them have
-// admitted.
-func TestOutageOfThreeProcesses(t *testing.T) {
-	slow(t)
-	const quota, processes = 20, 3
-	const away, window = 6 * time.Second, time.Minute // in which all of it happens
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
-	r := begin(t, "outage, 3 processes", fmt.Sprintf("black hole for %v in a window of %v", away, window))
-	defer r.end()
-	limit := core.Limit{Quota: quota, Window: window}
-	var limiters [processes]*core.Limiter
-	for i := range limiters {
-		limiters[i] = r.limiter(limit, r.client(&redis.Options{Addr: proxy.Addr()}))
-	}
-	stream := func(d time.Duration) (all tally) {
-		var waits []func() *tally
-		for _, l := range limiters {
-			waits = append(waits, r.stream(l, 20, d, only("k")))
-		}
-		for _, wait := range waits {
-			of := wait()
-			all.admitted += of.admitted
-			all.degraded += of.degraded
-			all.asked += of.asked
-			all.entries = append(all.entries, of.entries...)
-		}
-		return all
-	}
-	before := r.warm(limiters[0], "k", quota/2)
-	r.inject(func() { proxy.BlackHole(true) })
-	during := stream(away)
-	r.degraded(&during, true)
-	r.lift(limiters[0], "k", func() { proxy.BlackHole(false) })
-	after := stream(time.Second)
-
-	coretest.Verify(t, during.entries, core.Limits{{Quota: processes * quota, Window: window}})
-	r.atMost("", during.admitted, processes*quota)
-	if after.admitted != 0 {
-		r.errorf("%d admitted afterwards, in the same window", after.admitted)
-	}
-	r.logged(limiters[0], "k", before.admitted+during.admitted)
-	entries, err := limiters[0].Log(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// What was admitted before is in the same window.
-	r.tellf("with %d before it %d", before.admitted, units(entries))
-	coretest.Verify(t, entries, core.Limits{{Quota: processes*quota + before.admitted, Window: window}})
-	instants := map[time.Time]bool{}
-	for _, e := range entries {
-		instants[e.At] = true
-	}
-	last := during.entries[0].At
-	for _, e := range during.entries {
-		if e.At.After(last) {
-			last = e.At
-		}
-	}
-	// At their true instants: when the last of them has left for us, so it has for the log.
-	near := 50*time.Millisecond + clock.Slack()
-	if newest := entries[len(entries)-1].At; newest.After(last.Add(near)) || newest.Before(last.Add(-near)) {
-		r.errorf("the newest entry is of %v, and the last admission was at %v", newest, last)
 	}
 }
 
