@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -118,29 +119,24 @@ func Check(ctx context.Context, client Client, opts ...Option) error {
 func (s *redisStore) try(ctx context.Context, number int) error {
 	key, limits := store.NewKey("check", strconv.Itoa(number)), tried()
 	log := limits[0]
-	take := func(id uint64, mode store.Mode, limits ...*store.Limit) func() error {
-		takes := make([]store.Take, len(limits))
-		for i, l := range limits {
-			takes[i] = store.Take{Key: key, Limit: l, Cost: 1, ID: id, Mode: mode}
+	for n, of := range [][]*store.Limit{limits[:1], limits[1:], limits[1:], limits[:1]} {
+		takes := make([]store.Take, len(of))
+		for i, l := range of {
+			takes[i] = store.Take{Key: key, Limit: l, Cost: 1, ID: uint64(n + 1)}
 		}
-		return func() error { return s.Take(ctx, takes, make([]store.Answer, len(takes))) }
-	}
-	for _, step := range []func() error{
-		take(1, store.ModeCharge, log),
-		take(2, store.ModeCharge, limits[1:]...),
-		take(3, store.ModeCharge, limits[1:]...), // adds to what is there
-		take(4, store.ModeChargeDenied, log),     // is denied
-		func() error { return s.Settle(ctx, store.Settlement{Key: key, Limit: log, ID: 4, Was: 3, Cost: 2}) },
-		func() error { return s.Renew(ctx, store.Renewal{Key: key, Limit: log, IDs: []uint64{5}}) },
-		func() error { _, err := s.Log(ctx, key, log); return err },
-		func() error { return s.Reset(ctx, key, limits, time.Minute) },
-		func() error { return s.Reset(ctx, key, limits, 0) },
-	} {
-		if err := step(); err != nil {
+		if n == 3 { // the second take of its log
+			takes[0].Mode = store.ModeChargeDenied
+		}
+		if err := s.Take(ctx, takes, make([]store.Answer, len(of))); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, unlisted := s.Log(ctx, key, log)
+	return cmp.Or(
+		s.Settle(ctx, store.Settlement{Key: key, Limit: log, ID: 4, Was: 3, Cost: 2}),
+		s.Renew(ctx, store.Renewal{Key: key, Limit: log, IDs: []uint64{5}}),
+		unlisted, s.Reset(ctx, key, limits, time.Minute), s.Reset(ctx, key, limits, 0),
+	)
 }
 
 // tried are limits of all kinds, on logs that last as long as Check.

@@ -26,16 +26,14 @@ func (s *redisStore) takeInTurn(ctx context.Context, takes []store.Take, answers
 	parts := partsOf(takes, answers)
 	switch takes[0].Mode {
 	case store.ModePeek, store.ModeRecord: // each for itself
-		return each(parts, func(p *part) error { return s.takeAtOnce(ctx, p.takes, p.answers) })
+		return each(parts, func(p **part) error { return s.takeAtOnce(ctx, (*p).takes, (*p).answers) })
 	case store.ModeCharge, store.ModeChargeDenied, store.ModeAtMost:
 	}
 	granted := takes[0].Cost
 	for i, p := range parts {
 		p.sent = time.Now()
 		if takes[0].Mode == store.ModeAtMost {
-			for j := range p.takes {
-				granted = min(granted, p.takes[j].Cost)
-			}
+			granted = min(granted, least(p.takes))
 			p.takes = slices.Clone(p.takes)
 			for j := range p.takes {
 				p.takes[j].Cost = granted
@@ -44,10 +42,8 @@ func (s *redisStore) takeInTurn(ctx context.Context, takes []store.Take, answers
 		if err := s.takeAtOnce(ctx, p.takes, p.answers); err != nil {
 			return s.unanswered(ctx, parts[:i], err)
 		}
-		for j := range p.answers {
-			if !p.answers[j].Allowed {
-				return s.giveBack(ctx, parts[:i], 0)
-			}
+		if slices.ContainsFunc(p.answers, func(a store.Answer) bool { return !a.Allowed }) {
+			return s.giveBack(ctx, parts[:i], 0)
 		}
 		granted = p.answers[0].Granted
 	}
@@ -77,12 +73,12 @@ func partsOf(takes []store.Take, answers []store.Answer) []*part {
 	return parts
 }
 
-// each calls f with all parts at the same time.
-func each(parts []*part, f func(*part) error) error {
-	errs := make([]error, len(parts))
+// each calls f with all items at the same time.
+func each[T any](items []T, f func(*T) error) error {
+	errs := make([]error, len(items))
 	var all sync.WaitGroup
-	for i, p := range parts {
-		all.Go(func() { errs[i] = f(p) })
+	for i := range items {
+		all.Go(func() { errs[i] = f(&items[i]) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
@@ -128,13 +124,7 @@ func (s *redisStore) giveBack(ctx context.Context, parts []*part, units int) err
 	go func() {
 		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 		defer cancel()
-		errs := make([]error, len(settlements))
-		var all sync.WaitGroup
-		for i := range settlements {
-			all.Go(func() { errs[i] = s.Settle(own, settlements[i]) })
-		}
-		all.Wait()
-		done <- errors.Join(errs...)
+		done <- each(settlements, func(t *store.Settlement) error { return s.Settle(own, *t) })
 	}()
 	select {
 	case err := <-done:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/sashlimit/sash/core/internal/storedkey"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -17,7 +18,7 @@ type flights struct {
 
 type flightKey struct {
 	id  uint64
-	log logKey
+	log storedkey.Log
 }
 
 type flight struct {
@@ -26,7 +27,7 @@ type flight struct {
 }
 
 func flightOf(id uint64, k *store.Key, l *store.Limit) flightKey {
-	return flightKey{id, logKeyOf(k, l)}
+	return flightKey{id, storedkey.LogOf(k, l)}
 }
 
 // depart notes that a call is under way.

@@ -1,9 +1,8 @@
 package lease
 
 import (
+	"fmt"
 	"hash/maphash"
-	"maps"
-	"slices"
 	"testing"
 
 	"github.com/sashlimit/sash/core/internal/testlen"
@@ -13,46 +12,7 @@ var seed = maphash.MakeSeed()
 
 // hash returns a number that is equal for equal worlds.
 func (w *world) hash() uint64 {
-	var b []byte
-	add := func(numbers ...int) {
-		for _, n := range numbers {
-			b = append(b, byte(n), byte(n>>8))
-		}
-	}
-	is := func(flags ...bool) {
-		for _, f := range flags {
-			n := 0
-			if f {
-				n = 1
-			}
-			add(n)
-		}
-	}
-	add(w.now, w.back, w.left, w.ids, len(w.entries), len(w.uses), len(w.net))
-	for _, e := range w.entries {
-		add(e.id, e.at, e.units)
-		is(e.late)
-	}
-	for _, u := range w.uses {
-		add(u.id, u.entry, u.at, u.units, u.raised)
-		is(u.forgotten)
-	}
-	for _, c := range w.net {
-		add(c.process, c.id, c.units, c.sum, c.sent, c.executedAt, c.executed)
-		is(c.admitted, c.answered, c.givenUp)
-	}
-	for _, p := range w.processes {
-		add(len(p.leases), p.use, p.of, p.deniedAt)
-		is(p.dead, p.booking)
-		for _, l := range p.leases {
-			add(l.id, l.sent, l.Units, int(l.end.Mono), l.left, l.stored, l.more)
-			is(l.open, l.sending, l.due)
-			for _, id := range slices.Sorted(maps.Keys(l.changed)) {
-				add(int(id), l.changed[id])
-			}
-		}
-	}
-	return maphash.Bytes(seed, b)
+	return maphash.String(seed, fmt.Sprint(w.now, w.back, w.left, w.ids, w.entries, w.uses, w.net, w.processes))
 }
 
 // explore visits the worlds of a config, those with few steps first, and returns the first that breaks a promise, or

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/storedkey"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -92,18 +93,9 @@ type Set struct {
 	work   sync.WaitGroup
 
 	mu     sync.Mutex
-	held   map[logKey]*log
+	held   map[storedkey.Log]*log
 	closed bool
 }
-
-// logKey is a comparable name of a log.
-type logKey struct {
-	namespace string
-	identity  store.Identity
-	log       string
-}
-
-func logKeyOf(p *Permit) logKey { return logKey{p.Key.Namespace.Name(), p.Key.Identity, p.Limit.Log} }
 
 // log is the permits that are held in one log, at least one.
 type log struct {
@@ -117,7 +109,7 @@ type log struct {
 // New makes an empty set of permits in logs. Freed is called with the key of a permit that was given back later than
 // Release has returned, because a renewal had added it to its log again.
 func New(logs Logs, freed func(*store.Key)) *Set {
-	s := &Set{logs: logs, freed: freed, held: make(map[logKey]*log), places: make(chan struct{}, renewedBy)}
+	s := &Set{logs: logs, freed: freed, held: make(map[storedkey.Log]*log), places: make(chan struct{}, renewedBy)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -142,10 +134,10 @@ func (s *Set) add(h *Held) bool {
 	for i := range h.Permits {
 		p := &h.Permits[i]
 		p.held, p.since = h, time.Now()
-		l := s.held[logKeyOf(p)]
+		l := s.held[storedkey.LogOf(&p.Key, p.Limit)]
 		if l == nil {
 			l = &log{permits: make(map[*Permit]struct{}), lease: p.Limit.Window}
-			s.held[logKeyOf(p)] = l
+			s.held[storedkey.LogOf(&p.Key, p.Limit)] = l
 			s.renewIn(l, regularly(l.lease))
 		}
 		l.permits[p], p.log = struct{}{}, l
@@ -189,7 +181,7 @@ func (s *Set) removeOne(p *Permit) {
 		l.released = append(l.released, p)
 	}
 	if len(l.permits) == 0 {
-		delete(s.held, logKeyOf(p))
+		delete(s.held, storedkey.LogOf(&p.Key, p.Limit))
 		l.timer.Stop()
 	}
 }

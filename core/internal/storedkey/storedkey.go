@@ -109,3 +109,13 @@ func (s *Key) Bytes() int {
 	}
 	return len(*s.long)
 }
+
+// Log is a comparable name of a log.
+type Log struct {
+	namespace string
+	identity  store.Identity
+	log       string
+}
+
+// LogOf returns the name of the log that a limit has of a key.
+func LogOf(k *store.Key, l *store.Limit) Log { return Log{k.Namespace.Name(), k.Identity, l.Log} }
