@@ -39,7 +39,7 @@ LATEST_MODULES := echolimit/v5=github.com/labstack/echo/v5@v5.4.4 fiberlimit/v3=
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-race test-long test-all test-faults test-engines test-latest lint fuzz bench \
-	users coverage tidy vuln apidiff
+	images users coverage tidy vuln apidiff
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,6 +125,10 @@ fuzz: ## Run each fuzz target for FUZZTIME (default 30s)
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
 		done; \
 	done
+
+images: ## Make the pictures of the pages in docs/images anew, with Chromium
+	SASH_REQUIRE_CHROMIUM=1 SASH_IMAGES=$(CURDIR)/docs/images \
+		go test -C examples/dashboard/browser -count=1 -run TestAccessibility .
 
 bench: ## Measure beside other limiters: a quarter of an hour, or two minutes with BENCHFLAGS=-quick
 	cd core/benchmarks && go run . $(BENCHFLAGS)

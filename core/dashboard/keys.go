@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 )
 
 const (
@@ -38,6 +39,7 @@ type keys struct {
 type topKey struct {
 	name   string // policy, separator, key; or empty
 	others uint32 // requests of the keys that had its place
+	denied uint32
 	latest core.Decision
 }
 
@@ -47,6 +49,7 @@ type hotKey struct {
 	Policy   string `json:"policy"`
 	Name     string `json:"name,omitempty"` // if identities are shown
 	Requests uint32 `json:"requests"`
+	Denied   uint32 `json:"denied"`
 }
 
 const separator = "\x00" // of a policy and a key in a name
@@ -90,6 +93,9 @@ func (k *keys) add(e *core.Event) {
 		}
 		k.place[name], k.top[i] = i, topKey{name: name, others: k.requests[i]}
 	}
+	if e.Outcome == event.Denied || e.Outcome == event.Banned {
+		k.top[i].denied++
+	}
 	if k.requests[i]++; !known || !e.Decision.Degraded { // FailOpen has asked no limit
 		k.top[i].latest = e.Decision
 	}
@@ -114,6 +120,7 @@ func (k *keys) tick() {
 	if k.ticks++; k.ticks%fade == 0 {
 		for i := range k.top {
 			k.top[i].others /= 2
+			k.top[i].denied /= 2
 			k.requests[i] /= 2
 		}
 	}
@@ -126,7 +133,7 @@ func (k *keys) hottest(identities bool) []hotKey {
 	hot := make([]hotKey, 0, mostKeys)
 	for i, of := range k.top {
 		if n := k.requests[i] - of.others; n > 0 {
-			hot = append(hot, hotKey{Name: of.name, Requests: n})
+			hot = append(hot, hotKey{Name: of.name, Requests: n, Denied: min(of.denied, n)})
 		}
 	}
 	slices.SortStableFunc(hot, func(a, b hotKey) int { return cmp.Compare(b.Requests, a.Requests) })

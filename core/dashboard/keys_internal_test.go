@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/event"
 )
 
 // However many keys come once, a few are kept, and those with the most requests are among them.
@@ -43,8 +44,12 @@ func TestKeysAge(t *testing.T) {
 	key := func(degraded bool) *core.Event {
 		return &core.Event{Policy: "p", Key: "k", Decision: core.Decision{Degraded: degraded, Used: 7}}
 	}
-	for range 7 {
-		k.add(key(false))
+	for i := range 7 {
+		e := key(false)
+		if e.Outcome = event.Allowed; i%2 == 0 {
+			e.Outcome = event.Denied
+		}
+		k.add(e)
 	}
 	k.add(key(true))
 	if d, _, _ := k.find(k.hottest(false)[0].ID); d.Degraded || d.Used != 7 {
@@ -53,8 +58,8 @@ func TestKeysAge(t *testing.T) {
 	for range fade {
 		k.tick()
 	}
-	if n := k.hottest(false)[0].Requests; n != 4 {
-		t.Errorf("%d requests", n)
+	if hot := k.hottest(false)[0]; hot.Requests != 4 || hot.Denied != 2 {
+		t.Errorf("%d requests, %d denied", hot.Requests, hot.Denied)
 	}
 	k.forget()
 	if n := len(k.hottest(false)); n != 0 {

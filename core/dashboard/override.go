@@ -152,7 +152,7 @@ type overrideQuestion struct {
 	Key    string `json:"key"`
 	Kind   string `json:"kind"`   // limits, denied or unlimited
 	Limits string `json:"limits"` // such as "600/minute, 9000/day"
-	For    string `json:"for"`    // such as "3d"
+	For    string `json:"for"`    // such as "3d", or an instant in RFC 3339
 	Note   string `json:"note"`
 }
 
@@ -205,14 +205,12 @@ func (q *overrideQuestion) override(replaced []string) (o core.Override, err err
 			o.Limits = append(o.Limits, limit)
 		}
 	}
-	length, err := parseLength(strings.TrimSpace(q.For))
-	if err != nil {
+	if o.Until, err = parseEnd(strings.TrimSpace(q.For)); err != nil {
 		faults = append(faults, &core.ConfigError{
-			Option: "Override", Value: strconv.Quote(q.For), Problem: "this is not a length of time",
-			Remedy: `write one such as "30m", "1h" or "3d"`,
+			Option: "Override", Value: strconv.Quote(q.For), Problem: "this is neither a length of time nor a date",
+			Remedy: `write one such as "30m", "1h", "3d", "2026-12-24" or "2026-12-24 18:00"`,
 		})
 	}
-	o.Until = time.Now().Add(length)
 	return o, errors.Join(faults...)
 }
 
@@ -237,6 +235,15 @@ func parseLimit(text string, replaced []string) (core.Limit, error) {
 func unitOf(quota string) string {
 	_, unit, _ := strings.Cut(quota, " ")
 	return unit
+}
+
+// parseEnd returns when a length of time from now on ends, or the instant that a text is.
+func parseEnd(text string) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	length, err := parseLength(text)
+	return time.Now().Add(length), err
 }
 
 // parseLength is time.ParseDuration, and knows days.

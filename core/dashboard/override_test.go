@@ -86,7 +86,8 @@ func TestOverrides(t *testing.T) {
 			`"note":"<b>ticket</b> 4711"}`,
 		`{"policy":"api","name":"api/all","key":"","kind":"unlimited","for":"30m"}`,
 		`{"policy":"rules","name":"search","key":"<i>ann</i>","kind":"denied","for":" 1h "}`,
-		`{"policy":"rules","name":"rest/orgs","key":"acme","kind":"limits","limits":"5/hour","for":"4d"}`,
+		`{"policy":"rules","name":"rest/orgs","key":"acme","kind":"limits","limits":"5/hour","for":"` +
+			time.Now().Add(96*time.Hour).UTC().Format(time.RFC3339) + `"}`,
 	} {
 		if code, body := set1(question); code != http.StatusForbidden {
 			t.Errorf("nobody: %d, %s", code, body)
@@ -160,11 +161,11 @@ func TestOverrideMistakes(t *testing.T) {
 		texts []string
 	}{
 		`"kind":"limits","limits":"5/fortnight, x","for":"soon"`: {
-			422, []string{"fortnight", `"x"`, `"soon"): this is not a length of time; write one such as "30m"`},
+			422, []string{"fortnight", `"x"`, `"soon"): this is neither a length of time nor a date; write one such as "30m"`},
 		},
 		`"for":"400d","note":"` + long + `"`: {422, []string{"more than a year ahead", "201 bytes of Note"}},
 		`"kind":""`:                          {422, []string{"exactly one must be set"}},
-		`"for":""`:                           {422, []string{"not a length"}},
+		`"for":""`:                           {422, []string{"neither a length"}},
 		`"for":"-1h"`:                        {422, []string{"in the past"}},
 		`"key":"ann"`:                        {422, []string{"ByIP finds no such key"}},
 		`"key":""`:                           {400, []string{"enter the name of a key"}},

@@ -160,17 +160,22 @@ const keyRows = new Map(); // by id
 
 function keyRow(k) {
   const requests = element('td', {class: 'number', 'data-name': 'Requests'});
+  const denied = element('td', {class: 'number', 'data-name': 'Denied'});
   const button = element('button', {type: 'button', 'aria-label': `Show the window of ${k.name || k.id}, ${k.policy}`}, 'Window');
   button.addEventListener('click', () => look({id: k.id}));
   const row = element('tr', {},
     element('th', {scope: 'row', class: 'key'}, k.name === '' ? '(all)' : k.name || k.id),
-    element('td', {'data-name': 'Policy'}, k.policy), requests, element('td', {}, button));
-  return {row, requests};
+    element('td', {'data-name': 'Policy'}, k.policy), requests, denied, element('td', {}, button));
+  return {row, requests, denied};
 }
 
 function showKeys(message) {
   showRows('keys', keyRows, message.hot, k => k.id, keyRow,
-    (k, given) => setText(k.requests, given.requests.toLocaleString('en')));
+    (k, given) => {
+      setText(k.requests, given.requests.toLocaleString('en'));
+      setText(k.denied, given.denied.toLocaleString('en'));
+      k.denied.classList.toggle('zero', given.denied === 0);
+    });
 }
 
 let mayAct = false;
@@ -234,8 +239,8 @@ async function refresh() {
   }
 }
 
-// units returns the quota of a limit in words. Requests may cost several units.
-const units = ({quota, unit}) => unit === 'requests' ? plural(quota, 'unit', 'units') : `${quota.toLocaleString('en')} ${unit}`;
+// units returns the quota of a limit in words.
+const units = ({quota, unit}) => unit === 'requests' ? plural(quota, 'request', 'requests') : `${quota.toLocaleString('en')} ${unit}`;
 
 function limitPanel(limit, i) {
   const text = element('p', {class: 'text'});
@@ -388,18 +393,26 @@ async function changeOverride(path, question, text) {
   return done;
 }
 
-byId('override').kind.addEventListener('change', e => {
-  e.target.form.limits.disabled = e.target.value !== 'limits';
-});
+const showKind = () => byId('override').limits.disabled = byId('override').kind.value !== 'limits';
+
+byId('override').kind.addEventListener('change', showKind);
+
+// instant returns a length of time as it is, and a date such as 2026-12-24 or 2026-12-24 18:00, which is one of the
+// browser's zone, as an instant.
+function instant(text) {
+  const date = text.trim().match(/^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d))?$/);
+  const at = date && new Date(`${date[1]}T${date[2] || '00:00'}`);
+  return at && !isNaN(at) ? at.toISOString() : text;
+}
 
 byId('override').addEventListener('submit', async e => {
   e.preventDefault();
   const form = e.target;
   const question = {...JSON.parse(form.of.value), key: form.key.value, kind: form.kind.value, limits: form.limits.value,
-    for: form.for.value, note: form.note.value};
+    for: instant(form.for.value), note: form.note.value};
   if (await changeOverride('override', question, 'The override is in force.')) {
-    form.key.value = '';
-    form.note.value = '';
+    form.reset();
+    showKind();
   }
 });
 

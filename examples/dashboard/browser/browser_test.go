@@ -138,6 +138,34 @@ func (b *browser) screenshot(name string) {
 	}
 }
 
+// picture saves a picture of the page for the documentation, in light and dark, and the words that are always on it, if
+// SASH_IMAGES names a directory. Otherwise it compares these words with those that were saved.
+func (b *browser) picture(name string) {
+	b.Helper()
+	text := is[string](b, `[...document.querySelectorAll('h1, h2, thead th, label, form button, #buttons button, .lane b')]`+
+		`.map(e => e.innerText.trim()).filter(text => text).join('\n') + '\n'`)
+	dir := os.Getenv("SASH_IMAGES")
+	if dir == "" {
+		saved, err := os.ReadFile("../../../docs/images/" + name + ".txt")
+		if err != nil || string(saved) != text {
+			b.Errorf("docs/images/%s.png shows another page, %v; run make images\n%s", name, err, text)
+		}
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".txt"), []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	for scheme, suffix := range map[string]string{"light": "", "dark": "-dark"} {
+		var picture []byte
+		scheme := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: scheme}
+		b.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{scheme}),
+			chromedp.FullScreenshot(&picture, 100))
+		if err := os.WriteFile(filepath.Join(dir, name+suffix+".png"), picture, 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // send starts traffic of a kind, as a button of the example does.
 func (b *browser) send(address, kind string) {
 	b.Helper()
@@ -176,23 +204,23 @@ func TestDashboard(t *testing.T) {
 
 	b.run(chromedp.Click(windowButton))
 	b.sees(`document.querySelector('.limit .text')?.innerText` +
-		`.startsWith('10 of 10 units used, 0 left. Room comes in ')`)
+		`.startsWith('10 of 10 requests used, 0 left. Room comes in ')`)
 	const entries = `document.querySelector('.limit .entry').getAttribute('d')`
 	if marks := is[int](b, entries+`.split('M').length - 1`); marks != 10 {
 		t.Errorf("%d entries are drawn, want 10", marks)
 	}
 	b.screenshot("window")
-	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 units used, 10 left.'`) // it drains
+	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 requests used, 10 left.'`) // it drains
 	if drawn := is[string](b, entries); drawn != "" {
 		t.Errorf("%q is still drawn", drawn)
 	}
 
 	b.send(address, "burst")
-	b.sees(`document.querySelector('.limit .text').innerText.startsWith('10 of 10 units used')`)
+	b.sees(`document.querySelector('.limit .text').innerText.startsWith('10 of 10 requests used')`)
 	b.run(chromedp.Click(`.limit button`))
 	b.sees(`document.querySelector('.limit button').innerText === 'Delete this log?'`)
 	b.run(chromedp.Click(`.limit button`))
-	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 units used, 10 left.'`)
+	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 requests used, 10 left.'`)
 	b.send(address, "burst")
 	b.sees(row("sliding-log") + `?.includes('30 admitted, 60 denied')`)
 	b.sees(row("fixed-window") + `?.includes(' admitted, ')`)
@@ -200,7 +228,7 @@ func TestDashboard(t *testing.T) {
 	b.run(
 		chromedp.SetValue(`#find select`, "token-bucket"), chromedp.SendKeys(`#find input`, "somebody"+kb.Enter))
 	b.sees(`document.getElementById('window-title').innerText === 'Window of somebody, token-bucket'`)
-	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 units used, 10 left.'`)
+	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 requests used, 10 left.'`)
 	b.run(chromedp.Click(`#close`))
 	b.sees(`document.getElementById('window').hidden`)
 }
@@ -211,8 +239,8 @@ func TestChangedLimit(t *testing.T) {
 	b.run(chromedp.Navigate(startProgram(t) + "limits/"))
 	b.sees(`document.getElementById('state').innerText === 'Live'`)
 	for changed, want := range map[string]string{
-		"quota: 10, window: 60":   "60 s ago, Dashed: the quota, 10 units",
-		"quota: 20, window: 3600": "60 min ago, Dashed: the quota, 20 units",
+		"quota: 10, window: 60":   "60 s ago, Dashed: the quota, 10 requests",
+		"quota: 20, window: 3600": "60 min ago, Dashed: the quota, 20 requests",
 	} {
 		b.run(chromedp.Evaluate(`showWindow({limits: [{name: 'all', key: '', used: 0, remaining: 1, reset: 0, `+
 			`marks: [], algorithm: 'sliding log', unit: 'requests', `+changed+`}]})`, nil))
@@ -247,9 +275,12 @@ func TestOverrides(t *testing.T) {
 	b.sees(`document.getElementById('override-error').innerText.split('\n').length === 3`)
 	b.screenshot("override-mistakes")
 	b.field("limits", "25/10s")
-	b.field("for", "3d")
+	end := time.Now().AddDate(0, 0, 3).Format(time.DateOnly)
+	b.field("for", end+" 18:30")
 	b.run(chromedp.Click(`#override button`))
 	b.sees(overrideRow + `?.innerText.includes('4711')`)
+	b.sees(overrideRow + `?.innerText.includes('` + end + ` 18:30')`)
+	b.sees(`['key', 'limits', 'for', 'note'].every(name => document.getElementById('override')[name].value === '')`)
 	if text := is[string](b, overrideRow+`.innerText.replace(/\s+/g, ' ')`); !strings.Contains(text,
 		`visitor sliding-log 25/10s 20`) || !strings.Contains(text, `<img src=x onerror="document.title='evil'"> 4711`) {
 		t.Errorf("the override is shown as %q", text)
@@ -329,7 +360,7 @@ func (b *browser) tabThrough(want []string) {
 func TestAccessibility(t *testing.T) {
 	b := startBrowser(t)
 	address := startProgram(t)
-	b.run(chromedp.Navigate(address + "limits/"))
+	b.run(chromedp.EmulateViewport(1100, 900), chromedp.Navigate(address+"limits/"))
 	b.sees(`document.getElementById('state').innerText === 'Live'`)
 	b.send(address, "edge")
 	b.send(address, "flood")
@@ -337,12 +368,19 @@ func TestAccessibility(t *testing.T) {
 	b.run(chromedp.Click(windowButton))
 	b.sees(`document.querySelector('.limit button')`)
 	b.sees(row("fixed-window") + `?.match(/(\d+) admitted/)?.[1] >= 20`)
+	if os.Getenv("SASH_IMAGES") != "" { // of a window that fills
+		b.send(address, "steady")
+		b.sees(`document.querySelector('.limit .text').innerText.match(/^[5-8] of 10 requests used/)`)
+	}
+	b.picture("dashboard")
 	b.checkPage("dashboard")
+	b.run(chromedp.EmulateViewport(1100, 900))
 	b.run(chromedp.Navigate(address))
 	b.send(address, "edge") // again, as the page shows half a minute
 	b.sees(`[...document.querySelectorAll('.lane p')].some(e => ` +
 		`e.innerText.startsWith('It counts each period by itself. The end of one period and the beginning of the next ' +` +
 		`'have together admitted 20 requests within 10 seconds'))`)
+	b.picture("algorithms")
 	b.checkPage("algorithms")
 }
 
