@@ -38,7 +38,8 @@ func newLimiter(store core.Store, opts ...core.Option) (*core.Limiter, error) {
 	return core.New(core.LimitBy(limits), customer, append(opts,
 		core.WithName("llm"), core.WithStore(store),
 		core.WithCostOf("tokens", func(ctx context.Context) int { return callOf(ctx).most }), // reserved
-		core.WithDecisionInContext(), // the handler settles
+		core.WithDecisionInContext(),         // the handler settles
+		core.WithHeaders(core.HeadersByUnit), // such as X-RateLimit-Remaining-Tokens
 		core.WithOverrides(),
 		nethttp.WithError(unauthorised),
 	)...)

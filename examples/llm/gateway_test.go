@@ -89,6 +89,9 @@ func TestRefused(t *testing.T) {
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "60" {
 		t.Errorf("status %d, Retry-After %q, want 429 and 60", w.Code, w.Header().Get("Retry-After"))
 	}
+	if left := w.Header().Get("X-RateLimit-Remaining-Tokens"); left != "100" {
+		t.Errorf("%q tokens are left, want 100", left)
+	}
 	if w = ask(t, h, "", "", ""); w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") == "" {
 		t.Errorf("without a token: status %d, %v", w.Code, w.Header())
 	}
