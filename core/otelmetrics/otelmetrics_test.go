@@ -28,8 +28,6 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-func reloaded(ctx context.Context, l *core.Limiter, err error) { l.Inside().Reloaded(ctx, err) }
-
 // newMeter returns a meter and a function that returns a line for each number that it has.
 func newMeter(t *testing.T) (m metric.Meter, lines func() []string) {
 	reader := sdkmetric.NewManualReader()
@@ -89,7 +87,7 @@ func newLimiter(t testing.TB, m metric.Meter, p core.Policy, k core.Key, opts ..
 func TestMetrics(t *testing.T) {
 	m, lines := newMeter(t)
 	l := newLimiter(t, m, core.PerHour(5), core.ByText(), core.WithName("a"), core.WithShadow(core.PerHour(3)))
-	again := newLimiter(t, m, core.PerHour(1), core.ByText(), core.WithName("b"))
+	again := newLimiter(t, m, core.PerHour(1), core.ByText(), core.WithName("b"), core.WithOverrides())
 	if _, err := otelmetrics.Register(m, l, again); err != nil {
 		t.Fatal(err)
 	}
@@ -101,24 +99,34 @@ func TestMetrics(t *testing.T) {
 	if _, err := again.AllowN(t.Context(), "k", 0); err == nil {
 		t.Error("a cost of 0 is no error")
 	}
-	reloaded(t.Context(), l, nil)
+	o := core.Override{Unlimited: true, Until: time.Now().Add(time.Hour), Note: "ident"}
+	if err := again.Override(t.Context(), "ident7", o); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Allow(t.Context(), "ident7"); err != nil {
+		t.Fatal(err)
+	}
+	l.Inside().Reloaded(t.Context(), nil)
 	got := lines()
 	got = slices.DeleteFunc(got, func(line string) bool { return strings.HasPrefix(line, "memory.usage") })
 	same(t, got, `
 errors(config,b) 1
 memory.keys(a) 2
-memory.keys(b) 0
+memory.keys(b) 1
 memory.max_keys(a) 262144
 memory.max_keys(b) 262144
 memory.shared(a) 0
 memory.shared(b) 0
 near_limit(a) 1
+override_requests(unlimited,b,allowed) 1
+overrides(b) 1
 permits_in_flight(a) 0
 permits_in_flight(b) 0
-request.duration(memory) 7
+request.duration(memory) 8
 request.duration(none) 1
 requests(a,allowed,memory) 5
 requests(a,denied,memory) 2
+requests(b,allowed,memory) 1
 requests(b,failed,none) 1
 rules.reloads(a,ok) 1
 shadow_requests(a,allowed) 3
@@ -167,32 +175,6 @@ store.outages(a) 1`)
 	})
 }
 
-// Overrides and decisions under them are told without a key, on spans as well.
-func TestOverrides(t *testing.T) {
-	spans := tracetest.NewSpanRecorder()
-	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	m, lines := newMeter(t)
-	l := newLimiter(t, m, core.PerHour(1), core.ByText(), core.WithName("p"), core.WithOverrides())
-	if _, err := otelmetrics.Register(m, l); err != nil {
-		t.Fatal(err)
-	}
-	o := core.Override{Unlimited: true, Until: time.Now().Add(time.Hour), Note: "ident"}
-	if err := l.Override(t.Context(), "ident7", o); err != nil {
-		t.Fatal(err)
-	}
-	ctx, span := tracer.Start(t.Context(), "request")
-	if _, err := l.Allow(ctx, "ident7"); err != nil {
-		t.Fatal(err)
-	}
-	span.End()
-	want := attribute.String("sash.rate_limiting.override", "unlimited")
-	if got := spans.Ended()[0].Attributes(); !slices.Contains(got, want) {
-		t.Errorf("the span has %v", got)
-	}
-	got := slices.DeleteFunc(lines(), func(line string) bool { return !strings.HasPrefix(line, "override") })
-	same(t, got, "override_requests(unlimited,p,allowed) 1\noverrides(p) 1")
-}
-
 // The span of a request has what was decided, and no identity. A request without one is no trouble.
 func TestSpans(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
@@ -231,28 +213,6 @@ policy=api result=allowed source=memory remaining=0
 policy=api result=denied source=memory remaining=0 retry_after=true
 policy=api result=no key source=none
 policy=api result=allowed source=memory override=unlimited`)
-}
-
-// How many numbers there are does not depend on keys.
-func TestSeriesAreBounded(t *testing.T) {
-	m, lines := newMeter(t)
-	l := newLimiter(t, m, core.PerHour(2), core.ByText(), core.WithStore(new(coretest.FakeStore)))
-	ask := func(n int) {
-		for i := range n {
-			for range 4 {
-				if _, err := l.Allow(t.Context(), fmt.Sprint("ident", i)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	ask(10)
-	before := len(lines())
-	ask(10_000)
-	got := lines()
-	if len(got) != before || strings.Contains(strings.Join(got, " "), "ident") {
-		t.Errorf("%d numbers before 10,000 keys, and then %q", before, got)
-	}
 }
 
 func TestMistakes(t *testing.T) {

@@ -22,12 +22,9 @@ import (
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/prommetrics"
-	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/core/store"
 	"github.com/sashlimit/sash/nethttp"
 )
-
-func reloaded(ctx context.Context, l *core.Limiter, err error) { l.Inside().Reloaded(ctx, err) }
 
 // newLimiter makes a limiter that is counted.
 func newLimiter(t testing.TB, r prometheus.Registerer, p core.Policy, k core.Key, opts ...core.Option) *core.Limiter {
@@ -72,13 +69,12 @@ func has(t *testing.T, r prometheus.Gatherer, want string, names ...string) {
 
 func TestDecisions(t *testing.T) {
 	r := prometheus.NewRegistry()
-	mw := nethttp.From(newLimiter(t, r, core.PerHour(5), core.ByHeader("X-API-Key", core.Unverified),
+	l := newLimiter(t, r, core.PerHour(5), core.ByHeader("X-API-Key", core.Unverified),
 		core.WithName("api"), core.WithShadow(core.PerHour(3)),
 		core.WithSkip(func(q *http.Request) bool { return q.URL.Path == "/healthz" }),
 		core.WithRefund(func(_ *http.Request, status int) bool { return status == http.StatusNotModified }),
-		core.WithDenyList(core.ByHeader("X-API-Key", core.Unverified), "bad"),
-	))
-	h := mw(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		core.WithDenyList(core.ByHeader("X-API-Key", core.Unverified), "bad"))
+	h := nethttp.From(l)(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if q.URL.Path == "/same" {
 			w.WriteHeader(http.StatusNotModified)
 		}
@@ -97,6 +93,9 @@ func TestDecisions(t *testing.T) {
 	ask("/same", "b")
 	ask("/", "")
 	ask("/", "bad")
+	for _, err := range []error{nil, errors.New("x"), errors.New("x")} {
+		l.Inside().Reloaded(t.Context(), err)
+	}
 	has(t, r, `
 decisions_total(allowed,api,memory) 6
 decisions_total(denied,api,memory) 2
@@ -106,9 +105,11 @@ decisions_total(skipped,api,none) 1
 degraded_decisions_total(api) 0
 near_limit_total(api) 1
 refunds_total(api,ok) 1
+rules_reloads_total(api,failed) 2
+rules_reloads_total(api,ok) 1
 shadow_decisions_total(allowed,api) 4
 shadow_decisions_total(denied,api) 4`, "sash_decisions_total", "sash_near_limit_total", "sash_refunds_total",
-		"sash_degraded_decisions_total", "sash_shadow_decisions_total", "sash_errors_total")
+		"sash_degraded_decisions_total", "sash_shadow_decisions_total", "sash_errors_total", "sash_rules_reloads_total")
 	has(t, r, `
 decision_duration_seconds(cache) 0
 decision_duration_seconds(lease) 0
@@ -186,36 +187,31 @@ func TestOverrides(t *testing.T) {
 			core.WithOverrides())
 	}
 	r.MustRegister(prommetrics.Collector(limiters...))
-	until := time.Now().Add(time.Hour)
+	allow := func(limiter int, key string) {
+		t.Helper()
+		if _, err := limiters[limiter].Allow(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for key, o := range map[string]core.Override{
-		"ident7": {Denied: true, Until: until, Note: "ident"}, "ident8": {Unlimited: true, Until: until},
-		"ident9": {Limits: core.Limits{core.PerHour(2)}, Until: until},
+		"denied": {Denied: true}, "unlimited": {Unlimited: true}, "limits": {Limits: core.Limits{core.PerHour(2)}},
 	} {
+		o.Until = time.Now().Add(time.Hour)
 		if err := limiters[0].Override(t.Context(), key, o); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
-			if _, err := limiters[0].Allow(t.Context(), key); err != nil {
-				t.Fatal(err)
-			}
+			allow(0, key)
 		}
 	}
-	if _, err := limiters[1].Allow(t.Context(), "ident7"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := limiters[2].Allow(t.Context(), "ident7"); err != nil {
-		t.Fatal(err)
-	}
+	allow(1, "denied")
+	allow(2, "denied")
 	has(t, r, `
-decisions_total(allowed,p,memory) 5
-decisions_total(allowed,without,memory) 1
-decisions_total(denied,p,memory) 1
-decisions_total(denied,p,none) 4
 override_decisions_total(allowed,limits,p) 2
 override_decisions_total(allowed,unlimited,p) 3
 override_decisions_total(denied,denied,p) 4
 override_decisions_total(denied,limits,p) 1
-overrides(p) 3`, "sash_decisions_total", "sash_override_decisions_total", "sash_overrides")
+overrides(p) 3`, "sash_override_decisions_total", "sash_overrides")
 }
 
 // The leases of all limiters of a policy are added up, and what they have left.
@@ -272,44 +268,30 @@ func TestSeriesAreBounded(t *testing.T) {
 	r := prometheus.NewRegistry()
 	l := newLimiter(t, r, core.PerHour(2), core.ByText(), core.WithName("api"), core.WithStore(new(coretest.FakeStore)))
 	r.MustRegister(prommetrics.Collector(l))
-	series := func() (n int) {
+	before := 0
+	for _, n := range []int{10, 10, 2000} { // after the second time there are denials that are remembered
+		for i := range 7 * n {
+			key := fmt.Sprint("ident", i/4%n)
+			if i%2 == 0 {
+				key += fmt.Sprint("-", rand.Uint64())
+			}
+			if _, err := l.Allow(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
 		families, err := r.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
+		series, text := 0, ""
 		for _, f := range families {
-			n += len(f.GetMetric())
-			for _, m := range f.GetMetric() {
-				for _, label := range m.GetLabel() {
-					if strings.Contains(label.GetValue(), "ident") {
-						t.Fatalf("%s has an identity: %v", f.GetName(), m)
-					}
-				}
-			}
+			series += len(f.GetMetric())
+			text += f.String()
 		}
-		return n
-	}
-	ask := func(n int) {
-		for i := range n {
-			for range 4 {
-				if _, err := l.Allow(t.Context(), fmt.Sprintf("ident%d-%d", i, rand.Uint64())); err != nil {
-					t.Fatal(err)
-				}
-			}
-			key := fmt.Sprint("ident", i)
-			for range 3 {
-				if _, err := l.Allow(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
-			}
+		if strings.Contains(text, "ident") || n == 2000 && series != before {
+			t.Errorf("%d series after %d keys, %d before: %.300s", series, n, before, text)
 		}
-	}
-	ask(10)
-	ask(10) // now the denials are remembered
-	before := series()
-	ask(2000)
-	if after := series(); after != before {
-		t.Errorf("%d series after 10,000 keys, %d before", after, before)
+		before = series
 	}
 }
 
@@ -329,76 +311,6 @@ func TestClassesAreBounded(t *testing.T) {
 			t.Errorf("%s: %d series, %v; want 65", name, n, err)
 		}
 	}
-}
-
-func TestReloads(t *testing.T) {
-	r := prometheus.NewRegistry()
-	const text = "rules:\n- {name: all, key: global, limits: [1/hour]}\n"
-	set, err := rules.Parse([]byte(text), "x.yaml", rules.WithOptions(core.WithObserver(prommetrics.Observer(r))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := set.Limiter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.MustRegister(prommetrics.Collector(l))
-	reloaded(t.Context(), l, nil)
-	reloaded(t.Context(), l, errors.New("x"))
-	reloaded(t.Context(), l, errors.New("x"))
-	has(t, r, "permits_in_flight(rules) 0\nrules_reloads_total(rules,failed) 2\nrules_reloads_total(rules,ok) 1",
-		"sash_rules_reloads_total", "sash_permits_in_flight")
-}
-
-// The rules of a file have one breaker.
-func TestRulesInAnOutage(t *testing.T) {
-	const text = `rules:
-- {name: a, match: {path: /a}, key: global, limits: [1000/hour]}
-- {name: b, key: global, limits: [1000/hour]}
-`
-	synctest.Test(t, func(t *testing.T) {
-		r := prometheus.NewRegistry()
-		s := new(coretest.FakeStore)
-		set, err := rules.Parse([]byte(text), "x.yaml", rules.WithOptions(core.WithStore(s),
-			core.WithObserver(prommetrics.Observer(r)), core.WithStoreObserver(prommetrics.StoreObserver(r))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := set.Limiter()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		r.MustRegister(prommetrics.Collector(l))
-		h := nethttp.From(l)(http.NotFoundHandler())
-		ask := func(path string, n int) {
-			for range n {
-				time.Sleep(time.Millisecond)
-				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
-			}
-		}
-		ask("/a", 1)
-		ask("/b", 1)
-		s.Fail(errors.New("x"))
-		ask("/a", 7)
-		has(t, r, "breaker_state(rules,closed) 0\nbreaker_state(rules,open) 1\n"+
-			"outages_total(rules) 1", "sash_breaker_state", "sash_outages_total")
-		ask("/b", 7)
-		has(t, r, `
-decisions_total(allowed,a,local) 7
-decisions_total(allowed,a,store) 1
-decisions_total(allowed,b,local) 7
-decisions_total(allowed,b,store) 1
-errors_total(other,a) 7
-errors_total(other,b) 7
-outages_total(rules) 1
-replay_backlog(rules) 14
-store_call_duration_seconds(ok,take) 2
-store_call_duration_seconds(other,merge) 4
-store_call_duration_seconds(other,take) 1`, "sash_decisions_total", "sash_errors_total", "sash_outages_total",
-			"sash_replay_backlog", "sash_store_call_duration_seconds")
-		s.Fail(nil)
-	})
 }
 
 // Observers of one registerer have the same metrics. If they cannot be registered, the panic says what to do.
