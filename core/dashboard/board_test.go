@@ -184,36 +184,9 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// What pages show is what was decided: by limits, near the limit, and denied.
+// What pages show is what was decided: by limits, near the limit, and denied. Of several limiters of a policy, pages show
+// the limits of the first that was added. Keys of rules are found in requests only, so they are not looked up by name.
 func TestDecisionsAreCounted(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		var b dashboard.Board
-		l, err := core.New(core.PerMinute(10), core.ByText(), core.WithName("login"), core.WithObserver(b.Observe))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Add(l, l, nil)
-		for range 13 {
-			if _, err := l.Allow(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		m := first(t, &b)
-		if got, want := m.sum("login"), [5]int{10, 3, 2, 0, 0}; got != want {
-			t.Errorf("%v, want %v", got, want)
-		}
-		if len(m.Policies) != 1 || m.Policies[0].Limits != "10/minute" {
-			t.Errorf("%+v of %v", m.Policies, l)
-		}
-		if len(m.Stores) != 1 || m.Stores[0].Keys != 1 || m.Actions == nil || *m.Actions {
-			t.Errorf("%+v, actions %v", m.Stores, m.Actions)
-		}
-	})
-}
-
-// Of several limiters of a policy, pages show the limits of the first that was added. Keys of rules are found in
-// requests only, so they are not looked up by name.
-func TestLimitersOfAPolicy(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, _ := overridden(t, core.NewMemoryStore())
 		for _, quota := range []int{10, 20} {
@@ -222,14 +195,17 @@ func TestLimitersOfAPolicy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.board.Add(l)
-			p.allow(t, l, "k", 1)
+			p.board.Add(l, l, nil)
+			p.allow(t, l, "k", 13)
 		}
 		m := first(t, &p.board)
-		if len(m.Policies) != 1 || m.Policies[0].Limits != "10/minute" {
-			t.Errorf("%+v", m.Policies)
+		if got, want := m.sum("p"), [5]int{23, 3, 2, 0, 0}; got != want {
+			t.Errorf("%v, want %v", got, want)
 		}
-		if got := fmt.Sprint(m.Find); got != "[login order api p]" || len(m.Stores) != 5 {
+		if len(m.Policies) != 1 || m.Policies[0].Limits != "10/minute" || m.Actions == nil || *m.Actions {
+			t.Errorf("%+v, actions %v", m.Policies, m.Actions)
+		}
+		if got := fmt.Sprint(m.Find); got != "[login order api p]" || len(m.Stores) != 5 || m.Stores[4].Keys != 2 {
 			t.Errorf("%s of %+v", got, m.Stores)
 		}
 	})
@@ -419,24 +395,10 @@ func TestManyPolicies(t *testing.T) {
 // Without a page, counting a decision allocates nothing.
 func TestAllocations(t *testing.T) {
 	var b dashboard.Board
-	l, err := core.New(core.PerMinute(1_000_000), core.ByText(), core.WithObserver(b.Observe))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := core.New(core.PerMinute(1_000_000), core.ByText(),
-		core.WithObserver(func(context.Context, core.Event) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	count := func(l *core.Limiter) float64 {
-		return testing.AllocsPerRun(1000, func() {
-			if _, err := l.Allow(t.Context(), "k"); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	if with, without := count(l), count(plain); with > without {
-		t.Errorf("%v allocations, %v with another observer", with, without)
+	e, ctx := core.Event{Policy: "p", Key: "k", Outcome: event.Allowed}, t.Context()
+	b.Observe(ctx, e)
+	if n := testing.AllocsPerRun(1000, func() { b.Observe(ctx, e) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
 

@@ -1,11 +1,9 @@
 package dashboard_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,8 +13,6 @@ import (
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/dashboard"
-	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -417,43 +413,4 @@ func TestStoreFails(t *testing.T) {
 		}
 	}
 	fake.Fail(nil)
-}
-
-// Those with the most requests are found among a million clients. What is kept of keys has a test of its own.
-func TestManyKeys(t *testing.T) {
-	var p shop
-	h, latest := p.watch(t)
-	seed := rand.Uint64()
-	r := rand.New(rand.NewPCG(seed, 0))
-	observe := func(key string) {
-		p.board.Observe(context.Background(), core.Event{Policy: "p", Outcome: event.Allowed, Key: key})
-	}
-	sent := map[string]int{}
-	clients := testlen.Of(50_000, 1_000_000)
-	for i := range clients {
-		observe(fmt.Sprintf("client-%d", r.Uint64()))
-		if i%200 < 10 { // each of ten keys once in 200 times
-			name := fmt.Sprint("busy-", i%200)
-			observe(name)
-			sent[name]++
-		}
-	}
-	named := events(t, dashboard.Handler(&p.board, dashboard.WithIdentities()))
-	for name := range sent {
-		if !strings.Contains(named, name) {
-			t.Errorf("seed %#x: %s is not found: %s", seed, name, named)
-		}
-	}
-	m := latest()
-	if len(m.Hot) != 10 {
-		t.Errorf("%d keys", len(m.Hot))
-	}
-	for _, hot := range m.Hot {
-		if had := clients / 200; hot.Requests > had+had/50 {
-			t.Errorf("seed %#x: %+v had %d requests", seed, hot, had)
-		}
-	}
-	if w := serve(t, h, http.MethodGet, "/", ""); strings.Contains(w.Body.String(), "client-") {
-		t.Error("the page has keys")
-	}
 }
