@@ -66,22 +66,17 @@ func (l inside) ByText() *Limiter {
 }
 
 // Preview returns what would be decided about a request if choose added the rules, and takes nothing. Observers get no
-// event. What is wrong with rules in shadow is in failed.
-func (l inside) Preview(
-	r adapter.Request, choose func(adapter.Request, *gate.Choice) error,
-) (d Decision, failed []gate.Failure, err error) {
-	err = adapter.Guard(func() (err error) {
-		failed, err = l.gate.Preview(r, choose, &d.result)
-		return err
-	})
+// event.
+func (l inside) Preview(r adapter.Request, choose func(adapter.Request, *gate.Choice) error) (d Decision, err error) {
+	err = adapter.Guard(func() error { return l.gate.Preview(r, choose, &d.result) })
 	if err != nil {
-		return Decision{}, failed, err
+		return Decision{}, err
 	}
 	if d.limiter, d.Allowed = l.Limiter, true; d.result.Set != nil || d.result.Shadow != nil {
 		l.decide(&d)
 	}
 	d.result.Keep()
-	return d, failed, nil
+	return d, nil
 }
 
 // Exempt reports whether a list or WithSkip of the limiter passes a request before any rule is asked. If a deny list

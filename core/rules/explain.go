@@ -60,7 +60,7 @@ type OverrideExplanation struct {
 func (s *Set) Explain(r adapter.Request) (e Explanation) {
 	doc, in := s.active.Load(), s.limiter.Inside()
 	leaves := make([][]gate.Applied, len(doc.rules)) // that each rule has added
-	e.Decision, _, e.Err = in.Preview(r, func(r adapter.Request, c *choice) error {
+	e.Decision, e.Err = in.Preview(r, func(r adapter.Request, c *choice) error {
 		return doc.explain(r, c, &e, leaves)
 	})
 	for i, rule := range doc.rules {
@@ -151,7 +151,7 @@ func (r *rule) mismatch(req adapter.Request, c *choice) string {
 
 // explainLimits adds the limits of a leaf that applies, and the overrides that are in force in their place.
 func (s *Set) explainLimits(r adapter.Request, leaf gate.Applied, limits []limit, e *RuleExplanation) {
-	d, _, err := s.limiter.Inside().Preview(r, func(_ adapter.Request, c *choice) error {
+	d, err := s.limiter.Inside().Preview(r, func(_ adapter.Request, c *choice) error {
 		c.Add(leaf.Rule, leaf.Cost, leaf.Units)
 		return nil
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
@@ -120,16 +121,13 @@ func (g *Gate) checkRules(rd *reading, asked *Asked, res *engine.Result) (event.
 
 // Preview decides about a request by the rules that choose adds, and takes nothing. The result has no set if there are
 // none.
-func (g *Gate) Preview(
-	r adapter.Request, choose func(adapter.Request, *Choice) error, res *engine.Result,
-) (failed []Failure, err error) {
+func (g *Gate) Preview(r adapter.Request, choose func(adapter.Request, *Choice) error, res *engine.Result) error {
 	rd := newReading(g, r)
 	defer rd.free()
-	if err = choose(r, &rd.choice); err != nil || len(rd.choice.rules) == 0 {
-		return rd.choice.failed, err
+	if err := choose(r, &rd.choice); err != nil || len(rd.choice.rules) == 0 {
+		return err
 	}
-	err = rd.choice.decide(store.ModePeek, false, new(Asked), res)
-	return rd.choice.failed, err
+	return rd.choice.decide(store.ModePeek, false, new(Asked), res)
 }
 
 // decide asks the engine about the rules that were added.
@@ -141,7 +139,7 @@ func (c *Choice) decide(mode store.Mode, tries bool, asked *Asked, res *engine.R
 	}
 	ask := engine.Ask{Mode: mode, Tries: tries, NoPermits: Holds(r.Context(), g.Engine)}
 	ask.Identities, ask.Costs = c.reading.identities, c.reading.costs
-	if err = c.read(set, &ask, false); err != nil {
+	if err = c.read(set, &ask); err != nil {
 		return err
 	}
 	c.reading.identities, c.reading.costs = ask.Identities, ask.Costs
@@ -150,7 +148,7 @@ func (c *Choice) decide(mode store.Mode, tries bool, asked *Asked, res *engine.R
 		return g.Engine.Decide(r.Context(), set, &ask, res)
 	}
 	tried := engine.Trial{Set: shadow, Ask: engine.Ask{Mode: mode}}
-	if err = c.read(shadow, &tried.Ask, true); err != nil { // hasKeys has read them
+	if err = c.read(shadow, &tried.Ask); err != nil { // hasKeys has read them
 		return err
 	}
 	if len(set.Limits) == 0 { // all rules are in shadow
@@ -182,8 +180,8 @@ func (c *Choice) combine() (set, shadow *engine.Set, err error) {
 	return nil, nil, &OwnError{adapter.ErrorWithCause(err, keys.ErrNoKey)}
 }
 
-// read appends identities and costs to those of an Ask about the rules that are in shadow or not.
-func (c *Choice) read(set *engine.Set, a *engine.Ask, shadow bool) error {
+// read appends identities and costs to those of an Ask.
+func (c *Choice) read(set *engine.Set, a *engine.Ask) error {
 	for i, k := range set.Keys {
 		id, err := k.Spec.ReadOnce(c.request, &c.reading.own)
 		if err != nil {
@@ -193,20 +191,13 @@ func (c *Choice) read(set *engine.Set, a *engine.Ask, shadow bool) error {
 	}
 	for i := range set.Limits {
 		l := &set.Limits[i]
-		a.Costs = append(a.Costs, 0)
-		for j := range c.rules {
-			if c.rules[j].Rule == l.Rule && c.rules[j].Rule.Shadow == shadow {
-				a.Costs[i] = c.rules[j].Of(l.Unit)
-				break
-			}
-		}
+		of := slices.IndexFunc(c.rules, func(rule Applied) bool { return rule.Rule == l.Rule })
+		a.Costs = append(a.Costs, c.rules[of].Of(l.Unit))
 		if l.Unit == set.Unit && !l.InFlight && a.Cost == 0 {
 			a.Cost = a.Costs[i]
 		}
 	}
-	if a.Cost == 0 {
-		a.Cost = 1
-	}
+	a.Cost = max(a.Cost, 1)
 	return nil
 }
 
