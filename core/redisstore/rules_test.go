@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -220,29 +219,6 @@ func TestLeftTake(t *testing.T) {
 		if recorded := ended(err); recorded != (id == 0) {
 			t.Errorf("take %d: recorded %v", id+1, recorded)
 		}
-	}
-}
-
-// Rule 5. Merge is a union by ID: what is there is settled, under whichever cost it was recorded.
-func TestMergeAgain(t *testing.T) {
-	x := newTester(t, true)
-	l := sliding(100, time.Minute)
-	x.take(store.ModeCharge, 5, l)
-	m := store.MergeRequest{Key: x.key, Limit: l, Entries: []store.Entry{
-		{ID: x.id, Sent: 5, Cost: 2}, {ID: 70, Cost: 3, Age: time.Second}, {ID: 71, Cost: 1, Age: time.Minute},
-	}}
-	for range 3 {
-		x.ok(x.Merge(t.Context(), m))
-		x.want("used", x.used(l), 5)
-	}
-	x.take(store.ModeChargeDenied, 96, l) // it is denied and counted, and admitted elsewhere
-	m.Entries = []store.Entry{{ID: x.id, Sent: 96, Cost: 96}}
-	x.ok(x.Merge(t.Context(), m))
-	all, err := x.Log(t.Context(), x.key, l)
-	x.ok(err)
-	n := slices.IndexFunc(all, func(e store.Entry) bool { return e.Cost == 96 })
-	if n < 0 || slices.ContainsFunc(all[n+1:], func(e store.Entry) bool { return e.Cost == 96 }) {
-		t.Errorf("%v, want one entry of 96", all)
 	}
 }
 
@@ -462,18 +438,6 @@ func TestRepliesAreExact(t *testing.T) {
 	if x.Validate(slow) == nil {
 		t.Error("a bucket of centuries is valid")
 	}
-}
-
-// Rule 13. Reset leaves the logs that are not named, and what is young.
-func TestResetOfSomeLogs(t *testing.T) {
-	x := newTester(t, false)
-	l, other := sliding(9, time.Minute), sliding(9, time.Hour)
-	x.take(store.ModeCharge, 2, l, other)
-	x.Advance(time.Second)
-	x.take(store.ModeCharge, 3, l, other)
-	x.ok(x.Full.Reset(t.Context(), x.key, []*store.Limit{l}, time.Millisecond))
-	x.want("used", x.used(l), 3)
-	x.want("used of the other", x.used(other), 5)
 }
 
 // One hot key is one question with many ids.
