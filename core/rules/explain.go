@@ -259,29 +259,19 @@ func (l LimitExplanation) String() string {
 	return text
 }
 
-// duration is a text in JSON, such as "1m30s".
-type duration time.Duration
-
-func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// explanationJSON is an Explanation in JSON.
-type explanationJSON struct {
-	Decision struct {
-		core.Decision
-
-		RetryAfter, ResetAfter duration
-	}
-	Err   *string
-	Rules []RuleExplanation
-}
-
 // MarshalJSON writes durations as texts such as "1m30s", and the error as its text, or null. The text is for operators:
 // it may contain what a key's function returns about a client.
 func (e Explanation) MarshalJSON() ([]byte, error) {
-	out := explanationJSON{Rules: e.Rules}
-	d := &out.Decision
-	d.Decision = e.Decision
-	d.RetryAfter, d.ResetAfter = duration(e.Decision.RetryAfter), duration(e.Decision.ResetAfter)
+	type decision struct {
+		core.Decision
+
+		RetryAfter, ResetAfter string
+	}
+	out := struct {
+		Decision decision
+		Err      *string
+		Rules    []RuleExplanation
+	}{decision{e.Decision, e.Decision.RetryAfter.String(), e.Decision.ResetAfter.String()}, nil, e.Rules}
 	if e.Err != nil {
 		text := e.Err.Error()
 		out.Err = &text
@@ -289,16 +279,12 @@ func (e Explanation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out) //nolint:musttag // the names in JSON are those of the fields
 }
 
-type plainLimit LimitExplanation
-
-// limitJSON is a LimitExplanation in JSON.
-type limitJSON struct {
-	plainLimit
-
-	RetryAfter duration
-}
-
 // MarshalJSON writes RetryAfter as a text such as "1m30s".
 func (l LimitExplanation) MarshalJSON() ([]byte, error) {
-	return json.Marshal(limitJSON{plainLimit(l), duration(l.RetryAfter)}) //nolint:musttag // as above
+	type plain LimitExplanation
+	return json.Marshal(struct { //nolint:musttag // as above
+		plain
+
+		RetryAfter string
+	}{plain(l), l.RetryAfter.String()})
 }

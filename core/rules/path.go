@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -68,6 +69,7 @@ func notInMux(path string) (problem string) {
 		if p := recover(); p != nil {
 			_, problem, _ = strings.Cut(fmt.Sprint(p), ": at offset ")
 			_, problem, _ = strings.Cut(problem, ": ")
+			problem = cmp.Or(problem, fmt.Sprint(p))
 		}
 	}()
 	http.NewServeMux().Handle("GET "+path, http.NotFoundHandler())
