@@ -90,23 +90,30 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	return l.engine.Log(ctx, &set.Limits[set.Longest], id)
 }
 
-// ask fills in d, which must be zero.
+// ask fills in d, which must be zero. While a call waits, it is the only Decision on the stack, because the stack is
+// most of the memory that a waiter takes.
 func (l *Limiter) ask(ctx context.Context, key string, c gate.Call, d *Decision) error {
 	began := l.begin()
-	set, id, err := l.named(ctx, key)
-	if err == nil {
-		c.Identity = id
-		if err = l.checkCost(set, &c); err == nil {
-			err = l.gate.Decide(ctx, set, &c, &d.result)
-		}
-	}
+	err := l.call(ctx, key, &c, &d.result)
 	asked := gate.Asked{Identity: c.Identity, Cost: c.Cost, Mode: c.Mode}
-	if err != nil {
+	if d.result.Set == nil {
 		return l.failed(ctx, began, &asked, d, err)
 	}
 	l.decide(d)
 	l.report(ctx, began, &asked, d)
-	return nil
+	return err
+}
+
+func (l *Limiter) call(ctx context.Context, key string, c *gate.Call, r *engine.Result) error {
+	set, id, err := l.named(ctx, key)
+	if err != nil {
+		return err
+	}
+	c.Identity = id
+	if err = l.checkCost(set, c); err != nil {
+		return err
+	}
+	return l.gate.Call(ctx, set, c, r)
 }
 
 // checkCost returns an error for costs that a call cannot have.
@@ -182,38 +189,9 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int) (d Decision, 
 	return d, err
 }
 
-// waitN fills in d, which must be zero. While a call waits, it is the only Decision on the stack, because the stack is
-// most of the memory that a waiter takes.
 func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) error {
 	if l == nil || l.engine == nil {
 		return configError("Wait", "no limiter", noLimiter, checkNew)
 	}
-	began := l.begin()
-	asked := gate.Asked{Cost: cost, Mode: store.ModeCharge}
-	err := l.wait(ctx, key, &asked, &d.result)
-	if d.result.Set == nil {
-		return l.failed(ctx, began, &asked, d, err)
-	}
-	l.decide(d)
-	if err == nil && d.never() {
-		err = d.Err()
-	}
-	l.report(ctx, began, &asked, d)
-	return err
-}
-
-func (l *Limiter) wait(ctx context.Context, key string, asked *gate.Asked, r *engine.Result) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	set, id, err := l.named(ctx, key)
-	if err != nil {
-		return err
-	}
-	asked.Identity = id
-	c := gate.Call{Identity: id, Cost: asked.Cost, Mode: store.ModeCharge}
-	if err := l.checkCost(set, &c); err != nil {
-		return err
-	}
-	return l.gate.Wait(ctx, set, &c, r)
+	return l.askN(ctx, key, gate.Call{Cost: cost, Mode: store.ModeCharge, Waits: true}, d)
 }

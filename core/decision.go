@@ -284,7 +284,7 @@ func (d *Decision) again(
 		asked.Identity = *id
 	}
 	err := decide(&d.result, ctx, &next.result)
-	if next.result.Set == nil || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if next.result.Set == nil {
 		return d.limiter.failed(ctx, began, &asked, next, err)
 	}
 	if d.limiter.decide(next); err == nil && next.never() {

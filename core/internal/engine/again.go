@@ -10,28 +10,23 @@ import (
 // Again decides once more about what r was asked: the same limits, identities and costs, but no permits. Overrides and
 // periods of the calendar are those of now. It fills next in, which must be zero.
 func (r *Result) Again(ctx context.Context, next *Result) error {
-	set, a, shadow := r.asksAgain()
-	return r.engine.decide(ctx, set, &a, shadow, next)
+	set, a := r.asksAgain()
+	return r.engine.Decide(ctx, set, &a, next)
 }
 
 // WaitAgain is Again for a request that waits until it is admitted, as by [Engine.Wait].
 func (r *Result) WaitAgain(ctx context.Context, next *Result) error {
-	set, a, shadow := r.asksAgain()
+	set, a := r.asksAgain()
 	a.Tries, a.Mode = false, store.ModeCharge
-	err := r.engine.Wait(ctx, set, &a, next)
-	if err == nil && next.Allowed && shadow != nil {
-		shadow.Ask.Mode = a.Mode
-		next.TryOut(ctx, shadow)
-	}
-	return err
+	return r.engine.Wait(ctx, set, &a, next)
 }
 
-func (r *Result) asksAgain() (set *Set, a Ask, shadow *Trial) {
+func (r *Result) asksAgain() (set *Set, a Ask) {
 	if set, a = r.asking(); r.Shadow != nil {
-		shadow = new(Trial)
-		shadow.Set, shadow.Ask = r.Shadow.asking()
+		a.Shadow = new(Trial)
+		a.Shadow.Set, a.Shadow.Ask = r.Shadow.asking()
 	}
-	return set, a, shadow
+	return set, a
 }
 
 // asking returns what was asked, before there were overrides.

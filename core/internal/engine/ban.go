@@ -100,10 +100,10 @@ func (e *Engine) takeBeside(ctx context.Context, takes []store.Take, answers []s
 }
 
 // chargeUnlessBanned denies during a ban, and otherwise charges.
-func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, shadow *Trial, r *Result) error {
+func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, r *Result) error {
 	own := r.ownKey()
 	if own == nil { // no limit of the request has the own key
-		return e.charge(ctx, a, shadow, r)
+		return e.charge(ctx, a, r)
 	}
 	ctx, cancel := e.store.within(ctx)
 	defer cancel()
@@ -115,7 +115,7 @@ func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, shadow *Trial, 
 		r.refuse(ByBan, wait)
 		return nil
 	}
-	if err = e.charge(ctx, a, shadow, r); err != nil || r.Allowed || !a.Tries || a.Mode == store.ModePeek {
+	if err = e.charge(ctx, a, r); err != nil || r.Allowed || !a.Tries || a.Mode == store.ModePeek {
 		return err
 	}
 	if counts, err := e.countsTowardsBan(ctx, r); !counts || err != nil {

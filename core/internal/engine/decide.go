@@ -17,8 +17,9 @@ type Ask struct {
 	Cost       int              // of costs without a name: 0 to MaxQuota, more never fits
 	Costs      []int            // of Set.Limits, 0 leaves one out; nil: Cost of the limits of Set.Unit, and no others
 	Mode       store.Mode
-	Tries      bool // a denial counts towards a ban
-	NoPermits  bool // the request holds permits of this limiter already, so it takes no more
+	Tries      bool   // a denial counts towards a ban
+	NoPermits  bool   // the request holds permits of this limiter already, so it takes no more
+	Shadow     *Trial // what is tried out beside it, or nil: see Result.Shadow
 }
 
 // mostCost is what a request is asked for at most.
@@ -42,38 +43,30 @@ func (a *Ask) cost(set *Set, limit int) int {
 	return 0
 }
 
-// Decide makes every decision. It fills r in, which must be zero. An error means that there is no decision: a
-// [store.StoreError], or a [store.ConfigError] if the request can never be decided.
-func (e *Engine) Decide(ctx context.Context, set *Set, a *Ask, r *Result) error {
-	return e.decide(ctx, set, a, nil, r)
-}
-
-// Trial is what a request asks a set of limits that are tried out, which deny nobody. The mode is that of the request.
+// Trial is what a request asks limits that are tried out, which deny nobody: a set of [Engine.Shadow] or
+// [Engine.Combine]. The mode is that of the request.
 type Trial struct {
-	Set *Set // of [Engine.Shadow] or [Engine.Combine]
+	Set *Set
 	Ask Ask
 }
 
-// DecideBoth is Decide for a request with limits that are tried out beside those in force: see Result.Shadow.
-func (e *Engine) DecideBoth(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) error {
-	return e.decide(ctx, set, a, shadow, r)
-}
-
-func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) error {
+// Decide makes every decision. It fills r in, which must be zero. With an error r stays zero, since there is no
+// decision: it is a [store.StoreError], or a [store.ConfigError] if the request can never be decided.
+func (e *Engine) Decide(ctx context.Context, set *Set, a *Ask, r *Result) error {
 	if e.config.Spread == nil || !a.Tries {
-		return e.decideExactly(ctx, set, a, shadow, r)
+		return e.decide(ctx, set, a, r)
 	}
 	ctx, cancel := e.store.within(ctx)
 	defer cancel()
-	err := e.decideExactly(ctx, set, a, shadow, r)
+	err := e.decide(ctx, set, a, r)
 	if err == nil {
 		e.spreadOut(ctx, r)
 	}
 	return err
 }
 
-// decideExactly decides, with waits that are the same for all requests that are denied at one time.
-func (e *Engine) decideExactly(ctx context.Context, set *Set, a *Ask, shadow *Trial, r *Result) (err error) {
+// decide decides, with waits that are the same for all requests that are denied at one time.
+func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, r *Result) (err error) {
 	r.engine, r.Mode, r.Cost = e, a.Mode, a.Cost
 	if e.overrides != nil {
 		before := set
@@ -88,22 +81,17 @@ func (e *Engine) decideExactly(ctx context.Context, set *Set, a *Ask, shadow *Tr
 		return nil
 	}
 	if e.ban != nil && a.Mode != store.ModeRecord {
-		err = e.chargeUnlessBanned(ctx, a, shadow, r)
+		err = e.chargeUnlessBanned(ctx, a, r)
 	} else {
-		err = e.charge(ctx, a, shadow, r)
+		err = e.charge(ctx, a, r)
 	}
-	if err == nil || errors.As(err, new(*store.ConfigError)) {
+	if err == nil {
+		return nil
+	}
+	if *r = (Result{}); errors.As(err, new(*store.ConfigError)) {
 		return err
 	}
 	return store.Error(err)
-}
-
-// charge asks the limits of a request, and those that are tried out.
-func (e *Engine) charge(ctx context.Context, a *Ask, shadow *Trial, r *Result) error {
-	if shadow == nil {
-		return e.ask(ctx, a, r)
-	}
-	return e.askBoth(ctx, a, shadow, r)
 }
 
 // ask asks the limits of a request.

@@ -276,8 +276,8 @@ func TestRules(t *testing.T) {
 		decide := func() *engine.Result {
 			r := new(engine.Result)
 			a := engine.Ask{Identities: ids, Costs: []int{1, 2}, Cost: 1}
-			tried := engine.Trial{Set: shadow, Ask: engine.Ask{Identities: ids[:1], Cost: 1}}
-			if err := e.DecideBoth(t.Context(), set, &a, &tried, r); err != nil {
+			a.Shadow = &engine.Trial{Set: shadow, Ask: engine.Ask{Identities: ids[:1], Cost: 1}}
+			if err := e.Decide(t.Context(), set, &a, r); err != nil {
 				t.Fatal(err)
 			}
 			return r

@@ -139,8 +139,8 @@ func TestShadow(t *testing.T) {
 		ask := func(org string) *engine.Result {
 			r := new(engine.Result)
 			a := &engine.Ask{Identities: identities(s, "a", ""), Cost: 1}
-			shadow := &engine.Trial{Set: tried, Ask: engine.Ask{Identities: identities(tried, "a", org), Cost: 1}}
-			if err := e.DecideBoth(t.Context(), s, a, shadow, r); err != nil {
+			a.Shadow = &engine.Trial{Set: tried, Ask: engine.Ask{Identities: identities(tried, "a", org), Cost: 1}}
+			if err := e.Decide(t.Context(), s, a, r); err != nil {
 				t.Fatal(err)
 			}
 			return r

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/store"
@@ -12,30 +11,27 @@ import (
 // errNotTried is why a shadow is not asked in an outage.
 var errNotTried = errors.New("sash: what is tried out is not asked while the store does not answer")
 
-// askBoth asks the limits of a request, and those that are tried out, which have logs of their own and deny nobody. In
-// a store outside the process both are asked at the same time, so they may be in one batch.
-func (e *Engine) askBoth(ctx context.Context, a *Ask, shadow *Trial, r *Result) error {
-	own := *shadow
-	own.Ask.Mode, own.Ask.Identities = a.Mode, slices.Clone(shadow.Ask.Identities)
-	if !e.store.isFar {
+// charge asks the limits of a request, and those that are tried out, which have logs of their own and deny nobody. In a
+// store outside the process both are asked at the same time, so they may be in one batch.
+func (e *Engine) charge(ctx context.Context, a *Ask, r *Result) error {
+	switch {
+	case a.Shadow == nil:
+		return e.ask(ctx, a, r)
+	case !e.store.isFar:
 		err := e.ask(ctx, a, r)
-		r.Shadow, r.ShadowErr = e.try(ctx, &own)
+		e.tryOut(ctx, a, r)
 		return err
-	}
-	if !e.store.answers() {
+	case !e.store.answers():
 		r.ShadowErr = errNotTried
 		return e.ask(ctx, a, r)
 	}
-	var result *Result
-	var failed error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		result, failed = e.try(ctx, &own)
-	}()
+	shadow, mode, tried := *a.Shadow, a.Mode, new(Result)
+	done := make(chan error, 1)
+	go func() { done <- e.try(ctx, &shadow, mode, tried) }()
 	err := e.ask(ctx, a, r)
-	<-done
-	r.Shadow, r.ShadowErr = result, failed
+	if r.ShadowErr = <-done; r.ShadowErr == nil {
+		r.Shadow = tried
+	}
 	return err
 }
 
@@ -46,20 +42,24 @@ func (e *Engine) shadowFailed(ctx context.Context, err error) {
 	}
 }
 
-// TryOut decides about limits that are tried out, for a request that was decided without them.
-func (r *Result) TryOut(ctx context.Context, shadow *Trial) {
-	r.Shadow, r.ShadowErr = r.engine.try(ctx, shadow)
+// tryOut decides about what is tried out, for a request that was decided without that.
+func (e *Engine) tryOut(ctx context.Context, a *Ask, r *Result) {
+	tried := new(Result)
+	if r.ShadowErr = e.try(ctx, a.Shadow, a.Mode, tried); r.ShadowErr == nil {
+		r.Shadow = tried
+	}
 }
 
 // try decides about limits that are tried out.
-func (e *Engine) try(ctx context.Context, t *Trial) (*Result, error) {
-	r := &Result{engine: e, Mode: t.Ask.Mode}
-	r.makeTakes(t.Set, &t.Ask)
-	if err := e.ask(ctx, &t.Ask, r); err != nil {
-		return nil, store.Error(err)
+func (e *Engine) try(ctx context.Context, t *Trial, mode store.Mode, r *Result) error {
+	a := t.Ask
+	a.Mode, r.engine, r.Mode = mode, e, mode
+	r.makeTakes(t.Set, &a)
+	if err := e.ask(ctx, &a, r); err != nil {
+		return store.Error(err)
 	}
 	if r.Source == event.Local {
-		return nil, errors.Join(errNotTried, r.Err)
+		return errors.Join(errNotTried, r.Err)
 	}
-	return r, nil
+	return nil
 }

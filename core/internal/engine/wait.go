@@ -45,8 +45,19 @@ const (
 //
 // Wait returns the last decision. The error is [context.DeadlineExceeded] as soon as the request's own wait is known to
 // last longer than ctx; what those before it take is not foreseen. r is zero if nothing was decided, since ctx has
-// ended or the store has failed. A cost that never fits is a decision at once.
-func (e *Engine) Wait(ctx context.Context, set *Set, a *Ask, r *Result) (err error) {
+// ended or the store has failed. A cost that never fits is a decision at once. What is tried out does not wait: it is
+// asked once the request is admitted.
+func (e *Engine) Wait(ctx context.Context, set *Set, a *Ask, r *Result) error {
+	alone := *a
+	alone.Shadow = nil
+	err := e.wait(ctx, set, &alone, r)
+	if err == nil && r.Allowed && a.Shadow != nil {
+		e.tryOut(ctx, a, r)
+	}
+	return err
+}
+
+func (e *Engine) wait(ctx context.Context, set *Set, a *Ask, r *Result) (err error) {
 	if err = ctx.Err(); err != nil {
 		return err
 	}
@@ -63,15 +74,11 @@ func (e *Engine) Wait(ctx context.Context, set *Set, a *Ask, r *Result) (err err
 	}
 	for poll := minPoll; ; poll = min(2*poll, maxPoll) {
 		*r = Result{}
-		if err = e.Decide(ctx, set, a, r); err != nil {
-			*r = Result{}
+		if err = e.Decide(ctx, set, a, r); err != nil || r.Never() {
 			return err
 		}
 		if r.Allowed {
 			return r.served(ctx)
-		}
-		if r.Never() {
-			return nil
 		}
 		if err = e.sleep(ctx, w, r, poll); err != nil {
 			return err
@@ -99,12 +106,8 @@ func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done
 	}
 	peek := *a
 	peek.Mode, peek.Tries = store.ModePeek, false
-	if err = e.Decide(ctx, set, &peek, r); err != nil {
-		*r = Result{}
-		return true, err
-	}
-	if r.Allowed {
-		return false, nil
+	if err = e.Decide(ctx, set, &peek, r); err != nil || r.Allowed {
+		return err != nil, err
 	}
 	_, wait, _ := r.awaited()
 	err = tooLong(ctx, wait)

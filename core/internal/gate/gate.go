@@ -65,16 +65,18 @@ type Asked struct {
 func (g *Gate) Check(r adapter.Request, asked *Asked, res *engine.Result) (event.Outcome, error) {
 	asked.Mode, asked.Borrowed = g.Mode, true
 	if g.Rules == nil && !g.Rereads && g.Policy.Set != nil && g.Shadow == nil {
-		return g.check(r, &g.Prefixes, &keys.Full, nil, asked, res)
+		return g.check(r, nil, asked, res)
 	}
 	rd := newReading(g, r)
 	defer rd.free()
-	return g.check(r, &rd.own, &rd.full, rd, asked, res)
+	return g.check(r, rd, asked, res)
 }
 
-func (g *Gate) check(
-	r adapter.Request, own, full *keys.Prefixes, rd *reading, asked *Asked, res *engine.Result,
-) (event.Outcome, error) {
+func (g *Gate) check(r adapter.Request, rd *reading, asked *Asked, res *engine.Result) (event.Outcome, error) {
+	own, full := &g.Prefixes, &keys.Full
+	if rd != nil {
+		own, full = &rd.own, &rd.full
+	}
 	switch passes, err := g.passes(r, full); {
 	case err != nil:
 		return 0, err
@@ -97,22 +99,19 @@ func (g *Gate) check(
 			return 0, err
 		}
 	}
-	ask := engine.Ask{Cost: 1, Mode: g.Mode, Tries: true, NoPermits: Holds(r.Context(), g.Engine)}
+	ask := engine.Ask{
+		Identities: one[:], Cost: 1, Mode: g.Mode, Tries: true, NoPermits: Holds(r.Context(), g.Engine),
+	}
 	if g.Cost != nil || g.Costs != nil || set.Unit != "" || set.Units != nil {
-		if ask.Cost, ask.Costs, err = g.costs(r, set); err != nil {
+		if err = g.costs(r, nil, set, &ask); err != nil {
 			return 0, err
 		}
 	}
 	asked.Cost = ask.Cost
-	if ask.Identities = one[:]; !set.IsOwn() {
-		if ask.Identities, err = g.identities(r, own, set, one[0]); err != nil {
-			return 0, err
-		}
+	if err = g.identities(r, rd, nil, set, &ask); err != nil {
+		return 0, err
 	}
-	if g.Shadow == nil {
-		return 0, ownCost(g.Engine.Decide(r.Context(), set, &ask, res))
-	}
-	return 0, ownCost(g.checkBoth(r, rd, set, &ask, one[0], nil, res))
+	return 0, ownCost(g.Engine.Decide(r.Context(), set, &ask, res))
 }
 
 // passes reports whether an allow list names the client. If a deny list does, the error is ErrForbidden.
@@ -161,10 +160,26 @@ func (g *Gate) choose(r adapter.Request, rd *reading) (*engine.Set, error) {
 	return set, nil
 }
 
-// identities reads the keys of a set, of which own has been read.
-func (g *Gate) identities(
-	r adapter.Request, p *keys.Prefixes, set *engine.Set, own store.Identity,
-) ([]store.Identity, error) {
+// identities reads the other keys of a set, besides the own key, of a request or a call, and what is to be tried out.
+func (g *Gate) identities(r adapter.Request, rd *reading, c *Call, set *engine.Set, a *engine.Ask) (err error) {
+	own := a.Identities[0]
+	if !set.IsOwn() {
+		if a.Identities, err = g.read(r, rd, set, own); err != nil {
+			return err
+		}
+	}
+	if g.Shadow != nil {
+		a.Shadow = g.shadow(r, rd, c, set, a, own)
+	}
+	return nil
+}
+
+// read reads the keys of a set, of which own has been read.
+func (g *Gate) read(r adapter.Request, rd *reading, set *engine.Set, own store.Identity) ([]store.Identity, error) {
+	p := &g.Prefixes
+	if rd != nil {
+		p = &rd.own
+	}
 	all := make([]store.Identity, len(set.Keys))
 	for i, k := range set.Keys {
 		if k.Spec == g.Key {
@@ -179,66 +194,81 @@ func (g *Gate) identities(
 	return all, nil
 }
 
-// costs returns what a request costs: the cost without a name, and those of the limits, or nil if that tells them.
-func (g *Gate) costs(r adapter.Request, set *engine.Set) (unnamed int, all []int, err error) {
-	f, byName := g.Cost, g.Costs[limittext.UnitName(set.Unit)]
-	switch {
-	case byName != nil:
-		if unnamed = byName(r); unnamed < 0 {
-			return 0, nil, costBelow0(set.Unit)
-		}
-	case f != nil:
-		if unnamed = f(r); unnamed < 1 {
-			return 0, nil, costBelow1(unnamed)
-		}
-	case set.Unit != "":
-		return 0, nil, &OwnError{CostUnknown(set.Unit)}
-	default:
-		unnamed = 1
+// costs sets what a request, or a call with named costs, costs: without a name, and for each limit unless that tells
+// it.
+func (g *Gate) costs(r adapter.Request, c *Call, set *engine.Set, a *engine.Ask) (err error) {
+	if a.Cost, err = g.costOf(r, c, set, set.Unit); err == nil && set.Units != nil {
+		a.Costs, err = g.costsOf(r, c, set, set, a)
 	}
-	if set.Units == nil {
-		return unnamed, nil, nil
-	}
-	all, err = costsOf(set, func(unit string) (int, error) {
-		if unit == set.Unit {
-			return unnamed, nil
-		}
-		f := g.Costs[limittext.UnitName(unit)]
-		if f == nil {
-			return 0, &OwnError{CostUnknown(unit)}
-		}
-		cost := f(r)
-		if cost < 0 {
-			return 0, costBelow0(unit)
-		}
-		return cost, nil
-	})
-	return unnamed, all, err
+	return err
 }
 
-// costsOf returns the costs of the limits of a set. It calls cost once for each unit.
-func costsOf(set *engine.Set, cost func(unit string) (int, error)) (all []int, err error) {
-	all = make([]int, len(set.Limits))
-	for i := range set.Limits {
-		l := &set.Limits[i]
-		if l.InFlight {
-			continue
+// costOf returns what a request or a call costs of a unit. Costs without a name are those of the set in force.
+func (g *Gate) costOf(r adapter.Request, c *Call, inForce *engine.Set, unit string) (int, error) {
+	name := limittext.UnitName(unit)
+	f := g.Costs[name]
+	switch {
+	case c != nil && c.Named:
+		cost, named := c.Costs[name]
+		if !named && unit == "" {
+			return c.Cost, nil
+		} else if !named {
+			return c.Rest, nil
 		}
-		known := false
-		for j := range i {
-			if before := &set.Limits[j]; !before.InFlight && before.Unit == l.Unit {
-				all[i], known = all[j], true
-				break
+		return cost, nil
+	case c == nil && f != nil:
+		cost := f(r)
+		if cost < 0 {
+			return 0, &OwnError{configError("WithCostOf", name, "the cost in "+name+" is below 0", "return 0 or more")}
+		}
+		return cost, nil
+	case c == nil && g.Cost != nil && unit == inForce.Unit:
+		cost := g.Cost(r)
+		if cost < 1 {
+			return 0, &OwnError{configError("cost", strconv.Itoa(cost), "a request costs at least 1 unit",
+				"use WithSkip or Peek for requests that cost nothing")}
+		}
+		return cost, nil
+	case unit == "":
+		return 1, nil
+	}
+	return 0, &OwnError{CostUnknown(unit)}
+}
+
+// costsOf returns the costs of the limits of a set: that in force, which an Ask is for, or one that is tried out beside
+// it. Each unit is asked for once.
+func (g *Gate) costsOf(r adapter.Request, c *Call, of, inForce *engine.Set, a *engine.Ask) (all []int, err error) {
+	all = make([]int, 0, len(of.Limits))
+	for i := range of.Limits {
+		l := &of.Limits[i]
+		cost, known := 0, l.InFlight
+		if !known && l.Unit == inForce.Unit {
+			cost, known = a.Cost, true
+		}
+		if !known {
+			cost, known = costIn(of, all, l.Unit)
+		}
+		if !known {
+			cost, known = costIn(inForce, a.Costs, l.Unit)
+		}
+		if !known {
+			if cost, err = g.costOf(r, c, inForce, l.Unit); err != nil {
+				return nil, err
 			}
 		}
-		if known {
-			continue
-		}
-		if all[i], err = cost(l.Unit); err != nil {
-			return nil, err
-		}
+		all = append(all, cost)
 	}
 	return all, nil
+}
+
+// costIn returns the cost of a unit among those of the first limits of a set.
+func costIn(set *engine.Set, costs []int, unit string) (cost int, known bool) {
+	for i, cost := range costs {
+		if l := &set.Limits[i]; !l.InFlight && l.Unit == unit {
+			return cost, true
+		}
+	}
+	return 0, false
 }
 
 type holdsKey struct{ of *engine.Engine }
@@ -255,16 +285,6 @@ func Holds(ctx context.Context, e *engine.Engine) bool {
 
 // ErrForbidden means that a deny list names the client.
 var ErrForbidden = errors.New("sash: the client is on a deny list")
-
-func costBelow0(unit string) error {
-	unit = limittext.UnitName(unit)
-	return &OwnError{configError("WithCostOf", unit, "the cost in "+unit+" is below 0", "return 0 or more")}
-}
-
-func costBelow1(cost int) error {
-	return &OwnError{configError("cost", strconv.Itoa(cost), "a request costs at least 1 unit",
-		"use WithSkip or Peek for requests that cost nothing")}
-}
 
 // CostUnknown returns the error for a unit for which there is no WithCostOf.
 func CostUnknown(unit string) error {

@@ -8,7 +8,6 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -45,73 +44,30 @@ func (rd *reading) free() {
 	readings.Put(rd)
 }
 
-// checkBoth asks the engine, and has it try out the shadow with the keys and costs that were read. What is wrong with
-// the shadow does not affect the decision.
-func (g *Gate) checkBoth(
-	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, c *Call, res *engine.Result,
-) error {
-	shadow := g.readShadow(r, rd, set, ask, own, c)
-	if shadow == nil {
-		return g.Engine.Decide(r.Context(), set, ask, res)
-	}
-	return g.Engine.DecideBoth(r.Context(), set, ask, shadow, res)
-}
-
-// readShadow returns what a request, or the call c, asks the limits that are tried out. It returns nil if that cannot
-// be read.
-func (g *Gate) readShadow(
-	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, c *Call,
+// shadow returns what a request, or the call c, asks the limits that are tried out, with the keys and costs that were
+// read. It returns nil if that cannot be read, since what is wrong with the shadow does not affect the decision.
+func (g *Gate) shadow(
+	r adapter.Request, rd *reading, c *Call, set *engine.Set, a *engine.Ask, own store.Identity,
 ) *engine.Trial {
-	shadow := engine.Trial{Ask: engine.Ask{Mode: ask.Mode, Cost: ask.Cost}}
-	if err := g.askShadow(r, rd, set, ask, own, c, &shadow); err != nil {
-		if !errors.Is(err, keys.ErrNoKey) && !errors.Is(err, ErrNeedsRequest) {
-			g.Failed(r.Context(), g.Engine.Policy(), err)
-		}
-		return nil
-	}
-	return &shadow
-}
-
-func (g *Gate) askShadow(
-	r adapter.Request, rd *reading, set *engine.Set, ask *engine.Ask, own store.Identity, c *Call, shadow *engine.Trial,
-) (err error) {
-	if shadow.Set = g.Shadow.Set; shadow.Set == nil {
-		if rd.given, err = g.Shadow.Choose(r, rd.given[:0]); err != nil {
-			return err
-		}
-		if shadow.Set, err = g.Engine.ChooseShadow(rd.given); err != nil {
-			return err
+	tried, err := &engine.Trial{Set: g.Shadow.Set, Ask: engine.Ask{Cost: a.Cost}}, error(nil)
+	if tried.Set == nil {
+		if rd.given, err = g.Shadow.Choose(r, rd.given[:0]); err == nil {
+			tried.Set, err = g.Engine.ChooseShadow(rd.given)
 		}
 	}
-	if shadow.Ask.Identities, err = g.identities(r, &rd.own, shadow.Set, own); err != nil {
-		return err
+	if err == nil {
+		tried.Ask.Identities, err = g.read(r, rd, tried.Set, own)
 	}
-	shadow.Ask.Costs, err = costsOf(shadow.Set, func(unit string) (int, error) {
-		for i := range set.Limits {
-			if l := &set.Limits[i]; l.Unit == unit && !l.InFlight {
-				if ask.Costs != nil {
-					return ask.Costs[i], nil
-				} else if unit == set.Unit {
-					return ask.Cost, nil
-				}
-			}
-		}
-		name := limittext.UnitName(unit)
-		switch f := g.Costs[name]; {
-		case c != nil && c.Named:
-			cost, named := c.Costs[name]
-			if !named {
-				cost = c.unnamed(unit)
-			}
-			return cost, nil
-		case f != nil && c == nil:
-			return max(f(r), 0), nil
-		case unit == "":
-			return 1, nil
-		}
-		return 0, CostUnknown(unit)
-	})
-	return err
+	if err == nil {
+		tried.Ask.Costs, err = g.costsOf(r, c, tried.Set, set, a)
+	}
+	if err == nil {
+		return tried
+	}
+	if !errors.Is(err, keys.ErrNoKey) && !errors.Is(err, ErrNeedsRequest) {
+		g.Failed(r.Context(), g.Engine.Policy(), err)
+	}
+	return nil
 }
 
 // Counts reports whether limits count the unit with a name, or may do so if requests choose them.
@@ -145,6 +101,7 @@ type Call struct {
 	Rest     int
 	Mode     store.Mode
 	Tries    bool
+	Waits    bool // until it is admitted
 }
 
 // Sets returns the set of limits for a call without a request.
@@ -158,71 +115,28 @@ func (g *Gate) Sets(ctx context.Context) (*engine.Set, error) {
 	return g.choose(r, rd)
 }
 
-// unnamed returns the cost of a unit that a call with named costs does not name.
-func (c *Call) unnamed(unit string) int {
-	if unit == "" {
-		return c.Cost
-	}
-	return c.Rest
-}
-
-// ask makes an Ask of a call. It is about the identity in own, if the limits have no other keys.
-func (g *Gate) ask(ctx context.Context, set *engine.Set, c *Call, own []store.Identity) (ask engine.Ask, err error) {
-	ask = engine.Ask{Identities: own, Cost: c.Cost, Mode: c.Mode, Tries: c.Tries}
-	if !set.IsOwn() {
-		if ask.Identities, err = g.identities(NoRequest{ctx}, &g.Prefixes, set, c.Identity); err != nil {
-			return ask, err
-		}
-	}
-	if !c.Named {
-		return ask, nil
-	}
-	cost := func(unit string) (int, error) {
-		if cost, named := c.Costs[limittext.UnitName(unit)]; named {
-			return cost, nil
-		}
-		return c.unnamed(unit), nil
-	}
-	if ask.Cost, err = cost(set.Unit); set.Units != nil {
-		ask.Costs, err = costsOf(set, cost)
-	}
-	return ask, err
-}
-
 // ErrNeedsRequest is why limits cannot be chosen for a call without a request.
 var ErrNeedsRequest = errors.New("sash: LimitBy takes a request, but this call has none")
 
-// Decide decides about a call without a request.
-func (g *Gate) Decide(ctx context.Context, set *engine.Set, c *Call, res *engine.Result) error {
+// Call decides about a call without a request.
+func (g *Gate) Call(ctx context.Context, set *engine.Set, c *Call, res *engine.Result) error {
 	own := [1]store.Identity{c.Identity}
-	ask, err := g.ask(ctx, set, c, own[:])
-	if err != nil {
-		return err
+	ask := engine.Ask{Identities: own[:], Cost: c.Cost, Mode: c.Mode, Tries: c.Tries}
+	if c.Named {
+		if err := g.costs(nil, c, set, &ask); err != nil {
+			return err
+		}
 	}
-	if g.Shadow == nil {
-		return ownCost(g.Engine.Decide(ctx, set, &ask, res))
+	if g.Shadow != nil || !set.IsOwn() {
+		r := NoRequest{ctx}
+		rd := newReading(g, r)
+		defer rd.free()
+		if err := g.identities(r, rd, c, set, &ask); err != nil {
+			return err
+		}
 	}
-	r := NoRequest{ctx}
-	rd := newReading(g, r)
-	defer rd.free()
-	return ownCost(g.checkBoth(r, rd, set, &ask, c.Identity, c, res))
-}
-
-// Wait decides about a call that waits until it is admitted. What is tried out does not wait: it is asked then.
-func (g *Gate) Wait(ctx context.Context, set *engine.Set, c *Call, res *engine.Result) error {
-	own := [1]store.Identity{c.Identity}
-	ask, err := g.ask(ctx, set, c, own[:])
-	if err != nil {
-		return err
+	if c.Waits {
+		return ownCost(g.Engine.Wait(ctx, set, &ask, res))
 	}
-	if err = g.Engine.Wait(ctx, set, &ask, res); err != nil || !res.Allowed || g.Shadow == nil {
-		return err
-	}
-	r := NoRequest{ctx}
-	rd := newReading(g, r)
-	defer rd.free()
-	if shadow := g.readShadow(r, rd, set, &ask, c.Identity, c); shadow != nil {
-		res.TryOut(ctx, shadow)
-	}
-	return nil
+	return ownCost(g.Engine.Decide(ctx, set, &ask, res))
 }

@@ -144,17 +144,16 @@ func (c *Choice) decide(mode store.Mode, tries bool, asked *Asked, res *engine.R
 	}
 	c.reading.identities, c.reading.costs = ask.Identities, ask.Costs
 	asked.note(&ask)
-	if shadow == nil {
-		return g.Engine.Decide(r.Context(), set, &ask, res)
+	if shadow != nil {
+		ask.Shadow = &engine.Trial{Set: shadow}
+		if err = c.read(shadow, &ask.Shadow.Ask); err != nil { // hasKeys has read them
+			return err
+		}
+		if len(set.Limits) == 0 { // all rules are in shadow
+			asked.note(&ask.Shadow.Ask)
+		}
 	}
-	tried := engine.Trial{Set: shadow, Ask: engine.Ask{Mode: mode}}
-	if err = c.read(shadow, &tried.Ask); err != nil { // hasKeys has read them
-		return err
-	}
-	if len(set.Limits) == 0 { // all rules are in shadow
-		asked.note(&tried.Ask)
-	}
-	return g.Engine.DecideBoth(r.Context(), set, &ask, &tried, res)
+	return g.Engine.Decide(r.Context(), set, &ask, res)
 }
 
 // note notes whose quota a request uses by rules: that of the first key.
