@@ -54,7 +54,9 @@ type served struct {
 func (l *Limiter) decide(d *Decision) {
 	r := &d.result
 	d.limiter, d.Allowed, d.Granted, d.RetryAfter, d.Degraded = l, r.Allowed, r.Granted, r.Retry, r.Degraded
-	d.Policy = d.policyName()
+	if d.Policy = l.policy(); l.gate.Rules != nil {
+		d.Policy = d.policyName()
+	}
 	if r.Override != nil {
 		d.Overridden, _ = r.Override.Public.(*Override)
 	}
@@ -67,9 +69,7 @@ func (l *Limiter) decide(d *Decision) {
 		if !d.Allowed {
 			d.Violated = r.Denying()
 		}
-		if least := r.Tightest(); least >= 0 {
-			d.Remaining, d.ResetAfter, d.Used = r.Left(least), r.Reset(least), r.UsedOfLongest()
-		}
+		d.Remaining, d.ResetAfter, d.Used = r.Numbers()
 	case engine.ByNothing, engine.ByOpen: // nothing was counted, so there is nothing to report
 	}
 }

@@ -51,7 +51,7 @@ var layers = []struct {
 	{inside + "counter", []string{below + "store"}},
 	{inside + "denycache", []string{below + "store"}},
 	{inside + "errtypes", []string{below + "store"}},
-	{inside + "permits", []string{below + "store"}},
+	{inside + "permits", []string{below + "store", inside + "storedkey"}},
 	{inside + "storedkey", []string{below + "store"}},
 	{inside + "limittext", layersOfLimits},
 	{inside + "keys", layersOfKeys},

@@ -107,6 +107,12 @@ func (r *Result) Denies(limit int) bool {
 // Denying returns the names of the limits that have denied, or of those whose quota is below the cost if there are any.
 // It must not be written to: mostly it is a part of Set.Names, so that a denial allocates nothing.
 func (r *Result) Denying() (names []string) {
+	if r.list == nil { // most requests have one limit
+		if r.Allowed || !r.Denies(0) {
+			return nil
+		}
+		return r.Set.Names[:1:1]
+	}
 	never := r.Never()
 	var denied uint64
 	for i := range r.Set.Limits {
@@ -212,6 +218,21 @@ func (r *Result) Tightest() int {
 		}
 	}
 	return least
+}
+
+// Numbers returns Left and Reset of [Result.Tightest], and [Result.UsedOfLongest]: 0 if no limit was asked.
+func (r *Result) Numbers() (left int, reset time.Duration, used int) {
+	if r.list != nil {
+		least := r.Tightest()
+		if least < 0 {
+			return 0, 0, 0
+		}
+		return r.Left(least), r.Reset(least), r.UsedOfLongest()
+	}
+	if len(r.Set.Limits) == 0 || !r.Tells(0) {
+		return 0, 0, 0
+	}
+	return r.Left(0), r.oneAnswer[0].Reset, r.oneAnswer[0].Used
 }
 
 // UsedOfLongest returns Used of the limit with the longest window. Of a denial, which may be from memory, and if there
