@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sashlimit/sash/core/internal/within"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -87,8 +88,8 @@ const timeout = 100 * time.Millisecond
 func (f *fake) ask(p *Plan, key string) error { return f.askWithin(timeout, p, key) }
 
 func (f *fake) askWithin(limit time.Duration, p *Plan, key string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
+	ctx := within.New(context.Background(), limit) // as a guard's is
+	defer ctx.Cancel()
 	return f.Do(ctx, p, fresh(key))
 }
 
@@ -404,6 +405,9 @@ func TestPanicOfAHook(t *testing.T) {
 	err := f.Do(t.Context(), newPlan(), fresh("a"))
 	var failed *store.StoreError
 	if !errors.As(err, &failed) || failed.Class != ClassProtocol || !strings.Contains(err.Error(), "hook") {
+		t.Error(err)
+	}
+	if err = f.until(t.Context(), func() error { panic("hook") }); !errors.As(err, &failed) {
 		t.Error(err)
 	}
 }

@@ -19,7 +19,6 @@ import (
 func TestCluster(t *testing.T) {
 	slow(t)
 	c := redistest.StartCluster(t, 3)
-	craftedKeys(t, c)
 	slotMoves(t, c)
 	plainClientOfCluster(t, c)
 	clusterHangsAtFirst(t, c)
@@ -35,20 +34,6 @@ func beginSlowly(t *testing.T, fault, how string) *row {
 	r := begin(t, fault, how)
 	r.within = agreement
 	return r
-}
-
-// A client cannot choose the slot of its key, nor get two of its keys into one command.
-func craftedKeys(t *testing.T, c *redistest.Cluster) {
-	t.Helper()
-	r := begin(t, "crafted keys", "braces in identities, on a cluster")
-	defer r.end()
-	l := r.limiter(core.PerHour(20), r.cluster(c.Addrs()), longTimeout)
-	keys := []string{"a", "}", "{}x", "{a}b", "{a}c", "{", "\x00", "\r\n", "{a}{b}"}
-	r.inject(func() {})
-	during := r.stream(l, 400, time.Second, func(i int) string { return keys[i%len(keys)] })()
-	r.over()
-	r.degraded(during, false)
-	r.exactly("", during.admitted, 20*len(keys))
 }
 
 // logKey is the one key of Redis that has a log of this policy.
