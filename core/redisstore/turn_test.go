@@ -130,6 +130,13 @@ func TestInTurnGivesBackLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.servers[1].Pause()
+	for len(x.begins) > 0 {
+		<-x.begins
+	}
+	begun := func(key store.Key) {
+		for !strings.Contains(<-x.begins, key.String()) {
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	type result struct {
@@ -141,14 +148,10 @@ func TestInTurnGivesBackLater(t *testing.T) {
 		answers, err := x.take(ctx, x.keys[0], x.keys[1])
 		done <- result{answers, err}
 	}()
-	x.becomes(0, 1)
+	begun(x.keys[1]) // so the first server has answered
 	x.servers[0].Pause()
-	for len(x.begins) > 0 {
-		<-x.begins
-	}
 	x.servers[1].Resume()
-	for !strings.Contains(<-x.begins, x.keys[0].String()) { // until it is settled
-	}
+	begun(x.keys[0]) // the settlement
 	cancel()
 	if r := <-done; r.err != nil || !r.answers[1].Known || r.answers[1].Allowed {
 		t.Errorf("%+v, want a denial", r)
