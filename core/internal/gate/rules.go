@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
@@ -188,10 +187,13 @@ func (c *Choice) read(set *engine.Set, a *engine.Ask) error {
 		}
 		a.Identities = append(a.Identities, id)
 	}
+	rule := 0
 	for i := range set.Limits {
 		l := &set.Limits[i]
-		of := slices.IndexFunc(c.rules, func(rule Applied) bool { return rule.Rule == l.Rule })
-		a.Costs = append(a.Costs, c.rules[of].Of(l.Unit))
+		for c.rules[rule].Rule != l.Rule { // limits are in the order of their rules
+			rule++
+		}
+		a.Costs = append(a.Costs, c.rules[rule].Of(l.Unit))
 		if l.Unit == set.Unit && !l.InFlight && a.Cost == 0 {
 			a.Cost = a.Costs[i]
 		}
