@@ -524,7 +524,7 @@ func TestSettleAfterTheCall(t *testing.T) {
 	})
 }
 
-// Of two settlements at the same time, the second one is sent when the first one has ended.
+// Of several settlements at the same time, one is sent, and the last one when that has ended.
 func TestSettleOneAtATime(t *testing.T) {
 	for _, policy := range []Failure{Local, Open, Closed} {
 		inWorld(t, func(w *world) {
@@ -532,7 +532,9 @@ func TestSettleOneAtATime(t *testing.T) {
 			q := w.take(5, store.ModeCharge, l)
 			w.up(50 * time.Millisecond)
 			w.asked()
-			go w.settle(q, 3) //nolint:errcheck // it answers
+			for range 20 { // at the same instant
+				go w.settle(q, 3) //nolint:errcheck // it answers
+			}
 			time.Sleep(10 * time.Millisecond)
 			if err := w.settle(q, 1); err != nil {
 				t.Error(err)
