@@ -142,12 +142,7 @@ func (r *Result) makeTakes(set *Set, a *Ask) {
 	if endless { // which has the same effect, and algorithms that count have no other mode for it
 		r.sent = store.ModeCharge
 	}
-	if len(set.Limits) == 1 && !set.holds {
-		if r.takes, r.asks = 1, 1; a.cost(set, 0) == 0 {
-			r.asks = 0
-		}
-		r.makeTake(a, &r.one[0], 0, endless)
-	} else {
+	if !r.makeFew(a, endless) {
 		r.makeList(a, endless)
 	}
 	if e := r.engine; e.store.isFar || r.asks < r.takes {
@@ -162,6 +157,32 @@ var processStart = time.Now()
 
 func newID() uint64 { return rand.Uint64() | 1 }
 
+// makeFew makes the takes of a request with one or two limits, without an allocation. It returns false if a list is
+// needed: for more, for permits, and if only one of two is asked.
+func (r *Result) makeFew(a *Ask, endless bool) bool {
+	n := len(r.Set.Limits)
+	if n > len(r.few) || r.Set.holds {
+		return false
+	}
+	asks := 0
+	for limit := range n {
+		if a.cost(r.Set, limit) > 0 {
+			asks++
+		}
+	}
+	if asks != n && asks != 0 {
+		return false
+	}
+	r.takes, r.asks = n, asks
+	for limit := range n {
+		r.makeTake(a, &r.few[limit], limit, endless)
+	}
+	for i := range r.few[:n] {
+		r.few[i].Mode = r.sent
+	}
+	return true
+}
+
 // makeTake sets what a limit is asked.
 func (r *Result) makeTake(a *Ask, t *store.Take, limit int, endless bool) {
 	l := &r.Set.Limits[limit]
@@ -175,7 +196,7 @@ func (r *Result) makeTake(a *Ask, t *store.Take, limit int, endless bool) {
 	}
 }
 
-// list is the takes of a request with several limits, or with one of requests in flight.
+// list is the takes of a request with more than two limits, or with one of requests in flight.
 type list struct {
 	takes   []store.Take   // those that are not asked, since they cost nothing, are last
 	answers []store.Answer // of those that are asked
@@ -184,26 +205,11 @@ type list struct {
 	held    *permits.Held  // the permits that the request holds, or nil
 }
 
-// newList makes a list for n limits. Most requests have two, which takes one allocation.
-func newList(n int) *list {
-	if n > 2 {
-		return &list{make([]store.Take, n), make([]store.Answer, n), make([]int, n), make([]int, n), nil}
-	}
-	two := new(struct {
-		list
-
-		takes   [2]store.Take
-		answers [2]store.Answer
-		limits  [2]int
-		places  [2]int
-	})
-	two.list = list{two.takes[:n], two.answers[:n], two.limits[:n], two.places[:n], nil}
-	return &two.list
-}
-
 func (r *Result) makeList(a *Ask, endless bool) {
 	n := len(r.Set.Limits)
-	r.takes, r.asks, r.list = n, 0, newList(n)
+	r.takes, r.asks, r.list = n, 0, &list{
+		make([]store.Take, n), make([]store.Answer, n), make([]int, n), make([]int, n), nil,
+	}
 	free := n
 	for _, limit := range r.Set.order {
 		at := r.asks
@@ -227,14 +233,14 @@ func (r *Result) all() []store.Take {
 	if r.list != nil {
 		return r.list.takes
 	}
-	return r.one[:r.takes]
+	return r.few[:r.takes]
 }
 
 func (r *Result) asked() ([]store.Take, []store.Answer) {
 	if r.list != nil {
 		return r.list.takes[:r.asks], r.list.answers[:r.asks]
 	}
-	return r.one[:r.asks], r.oneAnswer[:r.asks]
+	return r.few[:r.asks], r.fewAnswers[:r.asks]
 }
 
 // sum makes the decision of the answers.

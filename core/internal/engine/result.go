@@ -45,8 +45,8 @@ type Result struct {
 	sent        store.Mode    // the mode of the takes
 	takes, asks int           // takes that were made, and how many of them are asked
 	at          time.Duration // since the process started, when the takes were made, if somebody needs it
-	one         [1]store.Take // without a list
-	oneAnswer   [1]store.Answer
+	few         [2]store.Take // without a list: in the order of the limits
+	fewAnswers  [2]store.Answer
 	list        *list
 	use         guard.Use // of a lease
 	resets      uint64    // how many resets there had been when the takes were made
@@ -107,7 +107,7 @@ func (r *Result) Denies(limit int) bool {
 // Denying returns the names of the limits that have denied, or of those whose quota is below the cost if there are any.
 // It must not be written to: mostly it is a part of Set.Names, so that a denial allocates nothing.
 func (r *Result) Denying() (names []string) {
-	if r.list == nil { // most requests have one limit
+	if r.takes == 1 { // as of most requests
 		if r.Allowed || !r.Denies(0) {
 			return nil
 		}
@@ -222,17 +222,17 @@ func (r *Result) Tightest() int {
 
 // Numbers returns Left and Reset of [Result.Tightest], and [Result.UsedOfLongest]: 0 if no limit was asked.
 func (r *Result) Numbers() (left int, reset time.Duration, used int) {
-	if r.list != nil {
-		least := r.Tightest()
-		if least < 0 {
-			return 0, 0, 0
-		}
-		return r.Left(least), r.Reset(least), r.UsedOfLongest()
+	least := 0
+	if r.takes != 1 {
+		least = r.Tightest()
 	}
-	if len(r.Set.Limits) == 0 || !r.Tells(0) {
+	switch {
+	case least < 0 || !r.Tells(least):
 		return 0, 0, 0
+	case r.takes == 1:
+		return r.Left(0), r.Reset(0), r.Used(0)
 	}
-	return r.Left(0), r.oneAnswer[0].Reset, r.oneAnswer[0].Used
+	return r.Left(least), r.Reset(least), r.UsedOfLongest()
 }
 
 // UsedOfLongest returns Used of the limit with the longest window. Of a denial, which may be from memory, and if there
