@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"reflect"
-	"time"
 
 	"github.com/felixge/httpsnoop"
 
@@ -56,14 +54,14 @@ func write(w http.ResponseWriter, r *http.Request, p adapter.Problem) {
 	w.Write(p.JSON())
 }
 
-// serve leaves the writer unchanged unless a callback needs the status. A request that takes over a stream, as those of
-// WebTransport do, keeps a writer that can do more than httpsnoop knows of: its status is taken for 200.
+// serve leaves the writer unchanged unless a callback needs the status. A CONNECT over HTTP/3, as of WebTransport, takes
+// over its stream through a writer that can do more than httpsnoop knows of: its status is taken for 200.
 func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *adapter.Response) (status int) {
 	if seen == nil {
 		next.ServeHTTP(w, r)
 		return 0
 	}
-	if r.Method == http.MethodConnect && canMore(w) {
+	if r.Method == http.MethodConnect && r.ProtoMajor == 3 {
 		next.ServeHTTP(w, r)
 		seen.Sent(http.StatusOK) // although the client may have ended the stream since
 		return http.StatusOK
@@ -74,32 +72,6 @@ func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *adap
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// canMore reports whether w has methods that [httpsnoop.Wrap] would hide, as the writers of HTTP/3 do. Those that
-// [http.ResponseController] looks for are found behind it. Methods are counted because the linker keeps every method of
-// a program that lists them.
-func canMore(w http.ResponseWriter) bool {
-	known := 3 // of http.ResponseWriter
-	for _, has := range []bool{
-		is[http.Flusher](w), is[http.Hijacker](w), is[http.Pusher](w), is[io.ReaderFrom](w), is[io.StringWriter](w),
-		is[interface{ CloseNotify() <-chan bool }](w),
-		is[interface{ Unwrap() http.ResponseWriter }](w),
-		is[interface{ FlushError() error }](w),
-		is[interface{ EnableFullDuplex() error }](w),
-		is[interface{ SetReadDeadline(time.Time) error }](w),
-		is[interface{ SetWriteDeadline(time.Time) error }](w),
-	} {
-		if has {
-			known++
-		}
-	}
-	return reflect.TypeOf(w).NumMethod() > known
-}
-
-func is[T any](w http.ResponseWriter) bool {
-	_, ok := w.(T)
-	return ok
 }
 
 // watch runs f and passes the status of its answer to seen. The writer that f gets has all abilities of w.

@@ -140,6 +140,7 @@ func TestWritersOfHTTP3(t *testing.T) {
 			end() // a server does so when the stream has ended
 		}))
 		r := httptest.NewRequestWithContext(ctx, http.MethodConnect, "/wt", nil)
+		r.ProtoMajor = 3
 		upgraded.ServeHTTP(streamer{httptest.NewRecorder()}, r)
 		if want := []int{200}; opts != nil && !slices.Equal(asked, want) {
 			t.Errorf("%s: asked about %v, want %v", name, asked, want)
