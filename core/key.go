@@ -7,7 +7,6 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -42,7 +41,7 @@ func By[C any](f func(C) (string, error)) Key {
 	}
 	find := finder(f)
 	return Key{&keys.Spec{
-		Name: "By", Classes: []setup.KeyClass{{Kind: keys.KindBy}}, Callbacks: []keys.Callback{callbackOf[C]("By")},
+		Name: "By", Kinds: []string{keys.KindBy}, Callbacks: []keys.Callback{callbackOf[C]("By")},
 		Read: func(r adapter.Request, p *keys.Prefixes) (identity, error) {
 			text, err := find(r)
 			p.Check.TextUsed(r, text)

@@ -175,9 +175,9 @@ func (e *Engine) nameOverrides(limits []Limit, o *owner) {
 		if k == o.key {
 			continue
 		}
-		k.overrides = e.namespace(o.policy, partOf(false, k.Spec.Scope(), o.label))
+		k.overrides = e.namespace(o.policy, partOf(false, k.Spec.Scope, o.label))
 		if slices.ContainsFunc(limits, func(l Limit) bool {
-			return l.key != o.key && l.key.Spec != k.Spec && l.key.Spec.Scope() == k.Spec.Scope() &&
+			return l.key != o.key && l.key.Spec != k.Spec && l.key.Spec.Scope == k.Spec.Scope &&
 				l.key.Spec.Shares(k.Spec)
 		}) {
 			first := slices.IndexFunc(limits, func(l Limit) bool { return l.key.Spec == k.Spec })
@@ -223,7 +223,7 @@ func (e *Engine) compileOne(g *Given, o *owner, valid bool) Limit {
 func (e *Engine) keyOf(g *Given, o *owner) *Key {
 	label := g.Label
 	if label == "" {
-		label = g.Key.Scope()
+		label = g.Key.Scope
 	}
 	return &Key{
 		Spec: g.Key, Namespace: e.namespace(o.policy, partOf(false, label, o.label)), Rule: o.rule,

@@ -33,12 +33,12 @@ func newReading(g *Gate, r adapter.Request) *reading {
 }
 
 func (rd *reading) free() {
-	clear(rd.memo)
+	rd.memo.Clear()
 	clear(rd.given[:cap(rd.given)])
 	clear(rd.choice.rules)
 	clear(rd.identities)
 	*rd = reading{
-		memo: rd.memo[:0], given: rd.given[:0], choice: Choice{rules: rd.choice.rules[:0]},
+		memo: rd.memo, given: rd.given[:0], choice: Choice{rules: rd.choice.rules[:0]},
 		identities: rd.identities[:0], costs: rd.costs[:0],
 	}
 	readings.Put(rd)

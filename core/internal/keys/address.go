@@ -8,14 +8,13 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
-	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // ByIP finds the address of the TCP peer.
 func ByIP() *Spec {
 	return &Spec{
-		Name: "ByIP", Classes: []setup.KeyClass{{Kind: kindIP, Address: true}}, byPrefix: true,
+		Name: "ByIP", Kinds: []string{kindIP},
 		Read: func(r adapter.Request, p *Prefixes) (store.Identity, error) {
 			peer := r.Peer()
 			if peer.Rewritten {
@@ -25,11 +24,8 @@ func ByIP() *Spec {
 			return p.address(peer.Addr)
 		},
 		FromText: func(text string, p *Prefixes) (store.Identity, bool) {
-			a := clientip.ParseAddr(text)
-			if !a.IsValid() {
-				return store.Identity{}, false
-			}
-			return p.identity(a), true
+			id, err := p.address(clientip.ParseAddr(text))
+			return id, err == nil
 		},
 	}
 }
@@ -79,19 +75,18 @@ func ByIPHeader(name string, trusted []string) *Spec {
 
 // hopIdentity returns the identity of the client at h. The peer on a Unix socket is always unidentified.
 func hopIdentity(h clientip.Hop, p *Prefixes) store.Identity {
-	if !h.Addr.IsValid() {
+	switch {
+	case !h.Addr.IsValid():
 		return store.Identity{Kind: kindUnidentified, Text: clientip.UnixSocket}
+	case h.Unidentified:
+		return p.identity(kindUnidentified, h.Addr)
 	}
-	id := p.identity(h.Addr)
-	if h.Unidentified {
-		id.Kind = kindUnidentified
-	}
-	return id
+	return p.identity(kindIP, h.Addr)
 }
 
 func byProxies(option string, trusted []string, header string, read clientip.Reader) *Spec {
 	k := ByIP()
-	k.Name, k.Classes = option, append(k.Classes, setup.KeyClass{Kind: kindUnidentified, Address: true})
+	k.Name, k.Kinds = option, append(k.Kinds, kindUnidentified)
 	proxies := k.trust(trusted)
 	k.Read = func(r adapter.Request, p *Prefixes) (store.Identity, error) {
 		peer := r.Peer()

@@ -30,15 +30,15 @@ type Spec struct {
 	FromText  func(string, *Prefixes) (store.Identity, bool)
 	Callbacks []Callback
 	Fault     error
-	Name      string // the function that made it, or the kind given to KeyOf
-	Classes   []setup.KeyClass
+	Name      string   // the function that made it, or the kind given to KeyOf
+	Kinds     []string // of the identities that it finds; keys without a common kind never name the same log
+	Scope     string   // of these identities, such as the name of a header field, if it is known before requests are
 
 	NoRequests bool // it finds nothing in requests
 
-	parts    []*Spec // of First and Join
-	byPrefix bool    // what it finds depends on prefixes
-	either   bool    // it may find addresses although Classes have none: the type of a value tells
-	foreign  bool    // of KeyOf
+	parts   []*Spec // of First and Join
+	either  bool    // it may find addresses although they are none of its kinds: the type of a value tells
+	foreign bool    // of KeyOf
 }
 
 // Callback is a callback's parameter type, which the adapter must be able to serve.
@@ -48,26 +48,13 @@ type Callback struct {
 }
 
 // Finds reports whether the key may find identities of a kind.
-func (k *Spec) Finds(kind string) bool {
-	return slices.ContainsFunc(k.Classes, func(c setup.KeyClass) bool { return c.Kind == kind })
-}
+func (k *Spec) Finds(kind string) bool { return slices.Contains(k.Kinds, kind) }
 
 // MayFind is Finds for a key whose callback may find addresses as well.
 func (k *Spec) MayFind(kind string) bool { return k.Finds(kind) || k.either && kind == kindIP }
 
-// Scope returns what the key finds within its kind, such as the name of a header field, or an empty text if that is not
-// known before requests are.
-func (k *Spec) Scope() string {
-	if len(k.Classes) != 1 || k.Classes[0].Scope == setup.AnyScope {
-		return ""
-	}
-	return k.Classes[0].Scope
-}
-
 // Shares reports whether two keys may find identities of one kind.
-func (k *Spec) Shares(other *Spec) bool {
-	return slices.ContainsFunc(k.Classes, func(c setup.KeyClass) bool { return other.Finds(c.Kind) })
-}
+func (k *Spec) Shares(other *Spec) bool { return slices.ContainsFunc(k.Kinds, other.Finds) }
 
 // Keeps reports whether the key or a part of it may replace the context of a request.
 func (k *Spec) Keeps() bool { return k.foreign || slices.ContainsFunc(k.parts, (*Spec).Keeps) }
@@ -81,7 +68,7 @@ func (k *Spec) Repeats(seen map[*Spec]bool) bool {
 	if seen[k] {
 		return true
 	}
-	seen[k] = !k.byPrefix || k.Callbacks != nil
+	seen[k] = k.Callbacks != nil || !k.MayFind(kindIP)
 	return false
 }
 
@@ -126,7 +113,7 @@ func ByHeader(name string, verify func(context.Context, string) (string, error))
 			"use By and the request's Host"))
 	}
 	return &Spec{
-		Name: "ByHeader", Classes: []setup.KeyClass{{Kind: "hdr", Scope: scope}}, Fault: fault,
+		Name: "ByHeader", Kinds: []string{"hdr"}, Scope: scope, Fault: fault,
 		Read: func(r adapter.Request, _ *Prefixes) (store.Identity, error) {
 			values := r.Header(name)
 			if len(values) != 1 {
@@ -154,7 +141,7 @@ func ByValue(key any) *Spec {
 			`pass the key under which your middleware stores the value, such as "user"; for a function use By`)
 	}
 	return &Spec{
-		Name: "ByValue", Classes: []setup.KeyClass{{Kind: KindBy}}, Fault: fault, byPrefix: true, either: true,
+		Name: "ByValue", Kinds: []string{KindBy}, Fault: fault, either: true,
 		Read: func(r adapter.Request, p *Prefixes) (store.Identity, error) {
 			var text string
 			switch v := r.Value(key).(type) {
@@ -204,7 +191,7 @@ func TextOf(value any) string {
 // ByText finds what calls without a request name.
 func ByText() *Spec {
 	return &Spec{
-		Name: "ByText", Classes: []setup.KeyClass{{Kind: KindBy}}, NoRequests: true,
+		Name: "ByText", Kinds: []string{KindBy}, NoRequests: true,
 		Read: func(adapter.Request, *Prefixes) (store.Identity, error) { return store.Identity{}, ErrNoKey },
 	}
 }
@@ -212,7 +199,7 @@ func ByText() *Spec {
 // Global finds [Everybody].
 func Global() *Spec {
 	return &Spec{
-		Name: "Global", Classes: []setup.KeyClass{{Kind: KindAll}},
+		Name: "Global", Kinds: []string{KindAll},
 		Read: func(adapter.Request, *Prefixes) (store.Identity, error) { return Everybody, nil },
 	}
 }
@@ -225,7 +212,7 @@ func ByKind(kind string, f func(adapter.Request) (scope, text string, err error)
 			fmt.Sprintf("use 1 to 16 letters a-z, and none of %v", ownKinds))}
 	}
 	return &Spec{
-		Name: kind, foreign: true, Classes: []setup.KeyClass{{Kind: kind, Scope: setup.AnyScope}},
+		Name: kind, foreign: true, Kinds: []string{kind},
 		Read: func(r adapter.Request, _ *Prefixes) (store.Identity, error) {
 			scope, text, err := f(r)
 			id, err := Text(text, err)
@@ -238,11 +225,7 @@ func ByKind(kind string, f func(adapter.Request) (scope, text string, err error)
 // Join finds what all keys find together.
 func Join(keys []*Spec) *Spec {
 	k := gather("Join", keys)
-	parts := make([][]setup.KeyClass, len(k.parts))
-	for i, part := range k.parts {
-		parts[i] = part.Classes
-	}
-	k.Classes = []setup.KeyClass{{Kind: "join", Parts: parts}}
+	k.Kinds = []string{"join"}
 	k.Read = func(r adapter.Request, p *Prefixes) (store.Identity, error) {
 		var buf [128]byte
 		b := buf[:0]
@@ -262,7 +245,7 @@ func Join(keys []*Spec) *Spec {
 func First(keys []*Spec) *Spec {
 	k := gather("First", keys)
 	for _, part := range k.parts {
-		k.Classes = append(k.Classes, part.Classes...)
+		k.Kinds = append(k.Kinds, part.Kinds...)
 	}
 	k.FromText = func(text string, p *Prefixes) (store.Identity, bool) {
 		var first store.Identity
@@ -305,7 +288,7 @@ func gather(option string, keys []*Spec) *Spec {
 			continue
 		}
 		k.parts = append(k.parts, part)
-		k.byPrefix, k.either = k.byPrefix || part.byPrefix, k.either || part.either
+		k.either = k.either || part.either
 		k.Fault = errors.Join(k.Fault, part.Fault)
 		k.Callbacks = append(k.Callbacks, part.Callbacks...)
 	}
@@ -354,51 +337,60 @@ func (p *Prefixes) address(a netip.Addr) (store.Identity, error) {
 	if a = clientip.Canonical(a); !a.IsValid() {
 		return store.Identity{}, ErrNoKey
 	}
-	return p.identity(a), nil
+	return p.identity(kindIP, a), nil
 }
 
-func (p *Prefixes) identity(a netip.Addr) store.Identity {
+func (p *Prefixes) identity(kind string, a netip.Addr) store.Identity {
 	bits := p.V6
 	if a.Is4() {
 		bits = p.V4
 	}
 	prefix, _ := a.Prefix(bits) // no error, because New has checked the bits
-	return store.Identity{Kind: kindIP, Addr: prefix.Addr(), Bits: bits}
+	return store.Identity{Kind: kind, Addr: prefix.Addr(), Bits: bits}
 }
 
-// ReadOnce is Read, unless the request has read the key before.
+// ReadOnce is Read, unless the request has read the key before, or a part of it.
 func (k *Spec) ReadOnce(r adapter.Request, p *Prefixes) (store.Identity, error) {
-	if p.Memo == nil {
+	if p.Memo == nil || k.parts != nil {
 		return k.Read(r, p)
 	}
-	for i := range *p.Memo {
-		switch known := &(*p.Memo)[i]; {
-		case known.key != k:
-		case !k.byPrefix || known.by == p:
-			return known.id, known.err
-		case k.parts == nil && known.by.V4 >= p.V4 && known.by.V6 >= p.V6:
-			id := known.id
-			if kind := id.Kind; id.Addr.IsValid() {
-				id = p.identity(id.Addr)
-				id.Kind = kind
-			}
-			return id, known.err
-		}
+	id, err := p.Memo.read(k, r, p.Check)
+	if id.Addr.IsValid() {
+		id = p.identity(id.Kind, id.Addr)
 	}
-	id, err := k.Read(r, p)
-	*p.Memo = append(*p.Memo, keyRead{k, p, id, err})
 	return id, err
 }
 
-// Memo has the keys that a request has read. It is used again, and their texts may be in memory that a server uses
-// again, so it is cleared after the request.
-type Memo []keyRead
+// Memo has the keys that a request has read, of addresses all bits. It is used again, and their texts may be in memory
+// that a server uses again, so it is cleared after the request.
+type Memo struct {
+	reads []keyRead
+	full  Prefixes
+}
 
 type keyRead struct {
 	key *Spec
-	by  *Prefixes
 	id  store.Identity
 	err error
+}
+
+func (m *Memo) read(k *Spec, r adapter.Request, c *setup.Requests) (store.Identity, error) {
+	for i := range m.reads {
+		if known := &m.reads[i]; known.key == k {
+			return known.id, known.err
+		}
+	}
+	m.full = Full
+	m.full.Check = c
+	id, err := k.Read(r, &m.full)
+	m.reads = append(m.reads, keyRead{k, id, err})
+	return id, err
+}
+
+// Clear forgets the request.
+func (m *Memo) Clear() {
+	clear(m.reads)
+	*m = Memo{reads: m.reads[:0]}
 }
 
 // IsNil also reports whether v is a nil pointer, function or the like: a Store that holds a nil *T is not usable.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
-	"github.com/sashlimit/sash/core/internal/setup"
 )
 
 // List is an allow list or a deny list.
@@ -34,13 +33,13 @@ func NewList(option string, k *Spec, entries []string, passes bool) (*List, erro
 	if len(entries) == 0 {
 		add("no entries", "the list is empty", "name at least one client, or leave the option out")
 	}
-	addresses := slices.ContainsFunc(k.Classes, func(c setup.KeyClass) bool { return c.Address })
-	texts := slices.ContainsFunc(k.Classes, func(c setup.KeyClass) bool { return !c.Address })
+	addresses := k.Finds(kindIP)
+	texts := slices.ContainsFunc(k.Kinds, func(kind string) bool { return kind != kindIP && kind != kindUnidentified })
 	l := &List{Key: k, Passes: passes, texts: make(map[string]bool)}
 	for _, e := range entries {
 		p, err := clientip.ParsePrefix(e)
 		switch {
-		case (addresses || k.either) && err == nil:
+		case k.MayFind(kindIP) && err == nil:
 			if l.prefixes = append(l.prefixes, p); !addresses {
 				l.texts[strings.Clone(e)] = true
 			}

@@ -153,13 +153,3 @@ func position(f runtime.Frame) string {
 	dir, file := path.Split(f.File)
 	return path.Join(path.Base(dir), file) + ":" + strconv.Itoa(f.Line)
 }
-
-// KeyClass is a kind of identity that a key may return. Keys without a common class never name the same log.
-type KeyClass struct {
-	Kind, Scope string
-	Address     bool         // its identities are prefixes of addresses
-	Parts       [][]KeyClass // of a key that is made of several, in order
-}
-
-// AnyScope is the scope of keys that determine it for each request.
-const AnyScope = "*"
