@@ -81,10 +81,7 @@ func TestRulesAllocateNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := parse(t, test.text)
-			l, err := set.Limiter()
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := limiterOf(t, set)
 			cost := func(l *core.Limiter) float64 {
 				return testing.AllocsPerRun(500, func() {
 					d, err := l.Check(test.r)

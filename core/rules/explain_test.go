@@ -102,11 +102,7 @@ func TestExplainAgainstCheck(t *testing.T) {
 			if err != nil {
 				continue // such as a rule that no request reaches
 			}
-			limiter, err := set.Limiter()
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := &limited{t, set, limiter}
+			l := &limited{t, set, limiterOf(t, set)}
 			for range 12 {
 				q := randomRequest(r)
 				e := l.Explain(q)

@@ -133,10 +133,7 @@ func read(t *testing.T, text string) {
 		}
 		return
 	}
-	l, err := set.Limiter()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limiterOf(t, set)
 	asked := []*request{with("GET /a", "user=1 X-API-Key=2"), with("POST example.com/", ""), requestFor(1)}
 	for _, r := range asked {
 		set.Explain(r)

@@ -50,11 +50,7 @@ type limited struct {
 func limit(t *testing.T, text string, opts ...rules.Option) *limited {
 	t.Helper()
 	set := parse(t, text, opts...)
-	l, err := set.Limiter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &limited{t, set, l}
+	return &limited{t, set, limiterOf(t, set)}
 }
 
 func (l *limited) ask(r *request) (core.Decision, error) {

@@ -108,10 +108,7 @@ rules:
 			override api/all - unlimited
 			override sms 123 5/hour
 			override sms/robots robot 3/hour`)
-		f.write(strings.ReplaceAll(text, "2/hour", "2/day"))
-		if err := l.Reload(); err != nil {
-			t.Fatal(err)
-		}
+		f.reload(l, strings.ReplaceAll(text, "2/hour", "2/day"))
 		l.follow(`4/4 /sms user=ann org=a to=123
 			3/4 /sms user=ann org=a to=robot
 			2/3 /sms user=ann org=a to=other`)
@@ -267,10 +264,7 @@ func TestExplainShadowWithOverrides(t *testing.T) {
 		l := f.load(overridable)
 		l.t = t
 		l.follow("override api ann denied\n0/1 user=ann")
-		f.write(fmt.Sprintf(text, true))
-		if err := l.Reload(); err != nil {
-			t.Fatal(err)
-		}
+		f.reload(l, fmt.Sprintf(text, true))
 		l.follow("4/4 user=ann") // of which it would have denied the last
 		e := l.Explain(with("GET /", "user=ann"))
 		if r := e.Rules[0]; len(r.Overrides) > 0 || r.Limits[0].Overridden || r.Limits[0].Used != 3 {

@@ -50,17 +50,22 @@ func (f file) write(text string) {
 	}
 }
 
+// reload changes the file and loads it again.
+func (f file) reload(l *limited, text string) {
+	f.t.Helper()
+	f.write(text)
+	if err := l.Reload(); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 func (f file) load(opts ...rules.Option) *limited {
 	f.t.Helper()
 	set, err := rules.Load(f.path, opts...)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	l, err := set.Limiter()
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return &limited{f.t, set, l}
+	return &limited{f.t, set, limiterOf(f.t, set)}
 }
 
 const userRule = "rules:\n- {name: api, key: {value: user}, limits: [%s]}\n"
@@ -78,10 +83,7 @@ func TestReloadKeepsWhatWasUsed(t *testing.T) {
 			strings.TrimPrefix(fmt.Sprintf(userRule, "{limit: 3/day, name: other}"), "rules:\n"): 0,
 		"domain: default\n" + fmt.Sprintf(userRule, "10/hour, 4/day"): 1,
 	} {
-		f.write(text)
-		if err := l.Reload(); err != nil {
-			t.Fatal(err)
-		}
+		f.reload(l, text)
 		for _, r := range l.Explain(with("GET /", "user=a")).Rules {
 			for _, limit := range r.Limits {
 				if r.Name == "api" && limit.Used != 3 {
@@ -101,15 +103,9 @@ func TestReloadKeepsWhatWasUsed(t *testing.T) {
 		"fixed_window": {"5/hour", "4/hour"}, "sliding_window_counter": {"5/hour", "4/hour"},
 		"token_bucket": {"5/hour", "5/hour burst 4"}, // a bucket's window is its rate
 	} {
-		f.write(fmt.Sprintf(counts, counted, limits[0]))
-		if err := l.Reload(); err != nil {
-			t.Fatal(err)
-		}
+		f.reload(l, fmt.Sprintf(counts, counted, limits[0]))
 		l.want("GET /", "user=a", 3, 3)
-		f.write(fmt.Sprintf(counts, counted, limits[1]))
-		if err := l.Reload(); err != nil {
-			t.Fatal(err)
-		}
+		f.reload(l, fmt.Sprintf(counts, counted, limits[1]))
 		l.want("GET /", "user=a", 3, 1)
 	}
 }
@@ -128,10 +124,7 @@ func TestDenialsOutlastAReload(t *testing.T) {
 				t.Errorf("%v, want a denial", e)
 			}
 			s.Fail(errDown)
-			f.write(text + "# other\n")
-			if err := l.Reload(); err != nil {
-				t.Fatal(err)
-			}
+			f.reload(l, text + "# other\n")
 			l.follow("0/3 user=a")
 			s.Fail(nil)
 			if err := l.Close(); err != nil {
@@ -382,10 +375,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	f.write(versions[1])
-	if err := l.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	f.reload(l, versions[1])
 	for user := range admitted {
 		e := l.Explain(with("GET /", fmt.Sprintf("user=u%d", user)))
 		n := int(admitted[user].Load())

@@ -4,6 +4,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/rules"
 )
 
@@ -23,4 +24,13 @@ func parse(t testing.TB, text string, opts ...rules.Option) *rules.Set {
 		t.Fatal(err)
 	}
 	return set
+}
+
+func limiterOf(t testing.TB, set *rules.Set) *core.Limiter {
+	t.Helper()
+	l, err := set.Limiter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
