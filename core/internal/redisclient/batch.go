@@ -162,13 +162,12 @@ type call struct {
 	keys   int
 	begun  time.Time
 	values context.Context //nolint:containedctx // see above
+	done   chan struct{}   // closed when it is canceled; otherwise another call uses it again
 
 	// The queue's lock guards these.
 	waiting   int  // callers
 	abandoned bool // all have left before it has ended
 	ended     bool
-	canceled  bool
-	done      chan struct{} // or nil
 }
 
 // Deadline implements [context.Context].
@@ -179,36 +178,20 @@ func (c *call) Value(key any) any { return c.values.Value(key) }
 
 // Err implements [context.Context].
 func (c *call) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.canceled {
+	select {
+	case <-c.done:
 		return context.Canceled
+	default:
+		return nil
 	}
-	return nil
 }
 
-// Done implements [context.Context]. The channel of a call that was not canceled becomes that of another one.
-func (c *call) Done() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.done == nil {
-		if c.done, c.spare = c.spare, nil; c.done == nil {
-			c.done = make(chan struct{})
-		}
-		if c.canceled {
-			close(c.done)
-		}
-	}
-	return c.done
-}
+// Done implements [context.Context].
+func (c *call) Done() <-chan struct{} { return c.done }
 
 // cancel ends the context. The caller holds the lock.
 func (c *call) cancel() {
-	if c.ended || c.canceled {
-		return
-	}
-	c.canceled = true
-	if c.done != nil {
+	if !c.ended && c.Err() == nil {
 		close(c.done)
 	}
 }
@@ -373,7 +356,10 @@ func (b *queue) next() *call {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sentAt = time.Now()
-	c, n := &call{queue: b, begun: b.sentAt, values: context.Background()}, 0
+	c, n := &call{queue: b, begun: b.sentAt, values: context.Background(), done: b.spare}, 0
+	if b.spare = nil; c.done == nil {
+		c.done = make(chan struct{})
+	}
 	c.firsts = c.space[:0]
 	for ; n < len(b.turns) && c.keys < b.server.keys && c.waiting < mostIDs; n++ {
 		first := b.turns[n]
@@ -456,7 +442,7 @@ func (c *call) end() (again bool) {
 	runtime.Gosched() // so that callers who have another question join the next batch
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.canceled {
+	if c.Err() == nil {
 		c.spare = c.done
 	}
 	if c.ended = true; c.abandoned {
