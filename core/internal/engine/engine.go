@@ -57,7 +57,7 @@ type Engine struct {
 
 	ban       *ban       // or nil
 	overrides *overrides // or nil
-	settled   settled
+	settled   memo[settledID, *current]
 	holds     atomic.Bool // a set has limits of requests in flight
 	lines     queue.Lines[lineID]
 }
@@ -72,6 +72,7 @@ func New(c Config) (*Engine, error) {
 	e.chosen.size, e.tried.size, e.seen.size = mostChosen, mostChosen, mostSeen
 	e.namespaces.size, e.spreads.size = mostNamespaces, mostSpread
 	e.combined.size, e.overridden.size, e.resetOf.size = mostCombined, mostCombined, mostResets
+	e.settled.size = mostSettled
 	e.store = newBackend(&c, func(k *store.Key) { e.wakeKey(k) })
 	e.owner = e.newOwner(c.Policy, c.Key, nil)
 	e.shadow = e.newOwner(c.Policy+shadowMark, c.Key, nil)

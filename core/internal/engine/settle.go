@@ -64,7 +64,11 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 		defer e.wake(t)
 		return e.store.settle(ctx, &store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Cost: cost}, false)
 	}
-	c := e.settled.of(settledID{t.ID, limit})
+	id := settledID{t.ID, limit}
+	c, ok := e.settled.find(id)
+	if !ok {
+		c = e.settled.add(id, new(current))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known {
@@ -128,15 +132,9 @@ func (r *Result) age() time.Duration {
 	return time.Since(processStart) - r.at
 }
 
-// settled has what takes that were settled cost now, as copies of a decision do not know it of each other. It forgets
-// the oldest: a settlement of one take follows another soon, if at all.
-type settled struct {
-	mu          sync.Mutex
-	now, before map[settledID]*current
-}
-
-// mostSettled is how many takes each of the maps of [settled] has at most.
-const mostSettled = 1 << 14
+// mostSettled is how many takes are remembered that were settled. Copies of a decision do not know it of each other, and
+// a settlement of one take follows another soon, if at all.
+const mostSettled = 1 << 15
 
 type settledID struct {
 	id    uint64
@@ -153,21 +151,4 @@ type current struct {
 	failed  bool   // nobody knows whether the latest settlement was done
 	resets  uint64 // how many resets there had been when it was taken
 	as      store.Settlement
-}
-
-func (s *settled) of(id settledID) *current {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.now[id]; c != nil {
-		return c
-	}
-	c := s.before[id]
-	if c == nil {
-		c = new(current)
-	}
-	if s.now == nil || len(s.now) >= mostSettled {
-		s.now, s.before = make(map[settledID]*current), s.now
-	}
-	s.now[id] = c
-	return c
 }
