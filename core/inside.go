@@ -130,7 +130,11 @@ func (l *Limiter) overridable() []*engine.OverrideKey {
 	case !l.engine.HasOverrides():
 		return nil
 	case l.gate.Rules != nil:
-		return l.engine.OverrideKeysOf(l.rules())
+		var sets []*engine.Set
+		for _, r := range l.rules() {
+			sets = append(sets, r.Set())
+		}
+		return l.engine.OverrideKeys(sets...)
 	case l.gate.Policy.Set != nil:
 		return l.engine.OverrideKeys(l.gate.Policy.Set)
 	}

@@ -106,7 +106,7 @@ func (c *config) addPolicy(l *Limiter, given *gate.Written) {
 		l.gate.Policy.Choose = given.Choose
 		return
 	}
-	set, err := l.engine.Compile(given.Limits, "limits")
+	set, err := l.engine.Compile(given.Limits, false)
 	c.faults = append(c.faults, err)
 	l.gate.Policy.Set = set
 	c.checkAlgorithms(set)
@@ -157,7 +157,7 @@ func (c *config) addShadow(l *Limiter) {
 	given, shadow := c.written("WithShadow", c.shadow), new(gate.Policy)
 	if shadow.Choose = given.Choose; given.Limits != nil {
 		var err error
-		shadow.Set, err = l.engine.Shadow(given.Limits)
+		shadow.Set, err = l.engine.Compile(given.Limits, true)
 		c.faults = append(c.faults, err)
 	}
 	l.gate.Shadow, l.callbacks = shadow, slices.Concat(given.Callbacks, l.callbacks)

@@ -108,7 +108,7 @@ func TestMistakesInBans(t *testing.T) {
 		}
 	}
 	e := newEngine(t, banning(1, time.Minute))
-	_, err := e.Compile(limits(t, "1/hour by org", "2 in flight"), "limits")
+	_, err := e.Compile(limits(t, "1/hour by org", "2 in flight"), false)
 	if err == nil || !strings.Contains(err.Error(), "bans need a limit that has a window and the limiter's key") {
 		t.Errorf("no limit counts: %v", err)
 	}

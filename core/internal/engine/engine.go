@@ -74,8 +74,8 @@ func New(c Config) (*Engine, error) {
 	e.combined.size, e.overridden.size, e.resetOf.size = mostCombined, mostCombined, mostResets
 	e.settled.size = mostSettled
 	e.store = newBackend(&c, func(k *store.Key) { e.wakeKey(k) })
-	e.owner = e.newOwner(c.Policy, c.Key, nil)
-	e.shadow = e.newOwner(c.Policy+shadowMark, c.Key, nil)
+	e.owner = e.newOwner(c.Policy, false, c.Key, nil)
+	e.shadow = e.newOwner(c.Policy, true, c.Key, nil)
 	err := e.store.validate()
 	if c.Spread != nil && !e.store.lists() {
 		err = errors.Join(err, configError("WithSpread", e.store.name(),

@@ -105,7 +105,7 @@ func unverified(_ context.Context, value string) (string, error) { return value,
 
 func compile(t testing.TB, e *engine.Engine, texts ...string) *engine.Set {
 	t.Helper()
-	s, err := e.Compile(limits(t, texts...), "limits")
+	s, err := e.Compile(limits(t, texts...), false)
 	if err != nil {
 		t.Fatal(err)
 	}

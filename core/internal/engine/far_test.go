@@ -263,7 +263,7 @@ func TestShadowInOutage(t *testing.T) {
 		f := new(far)
 		e := newEngine(t, f.on())
 		s := compile(t, e, "2/hour")
-		tried, err := e.Shadow(limits(t, "1/hour"))
+		tried, err := e.Compile(limits(t, "1/hour"), true)
 		must(err)
 		ask := func() *engine.Result {
 			r := new(engine.Result)

@@ -46,8 +46,7 @@ type Limit struct {
 	InFlight bool   // it counts requests at the same time, each with a permit
 	Quota    int    // units; of a token bucket those that a full one has
 	Window   time.Duration
-	Key      int   // index in Set.Keys
-	Rule     *Rule // that has chosen it, or nil
+	Key      int // index in Set.Keys
 
 	named     bool // Name was given, and is not what it would be without
 	unlimited bool // an override lets it deny nothing
@@ -97,6 +96,9 @@ func (l *Limit) Algorithm() string {
 	return l.log.like.Algorithm.String()
 }
 
+// Rule returns the rule that has chosen the limit, or nil.
+func (l *Limit) Rule() *Rule { return l.key.owner.rule }
+
 // Log returns the name of the limit's log among those of its key.
 func (l *Limit) Log() string { return l.log.like.Log }
 
@@ -128,22 +130,26 @@ func (l *limitLog) now() *asStored {
 	return as
 }
 
-// owner is whose limits are compiled: those of a policy, or of a rule.
+// owner is whose limits are compiled: those in force, those that are tried out, or those of a rule.
 type owner struct {
 	policy string // begins the names of logs
+	shadow bool
 	key    *Key
-	label  string // of a rule
+	rule   *Rule // or nil
+	label  string
 	prefix string // of default names
-	rule   *Rule
 }
 
-func (e *Engine) newOwner(policy string, own *keys.Spec, r *Rule) *owner {
-	o := &owner{policy: policy, rule: r}
+func (e *Engine) newOwner(policy string, shadow bool, own *keys.Spec, r *Rule) *owner {
+	o := &owner{policy: policy, shadow: shadow, rule: r}
+	if shadow {
+		o.policy += shadowMark
+	}
 	if r != nil {
 		o.label, o.prefix = r.Label, r.Prefix
 	}
-	n := e.namespace(policy, partOf(true, "", o.label))
-	o.key = &Key{Spec: own, Own: true, Namespace: n, Rule: r, overrides: n}
+	n := e.namespace(o.policy, partOf(true, "", o.label))
+	o.key = &Key{Spec: own, Own: true, Namespace: n, owner: o, overrides: n}
 	return o
 }
 
@@ -154,6 +160,10 @@ func (e *Engine) compile(given []Given, o *owner, option string) ([]Limit, error
 	limits := make([]Limit, len(given))
 	for i := range given {
 		g := &given[i]
+		if o.shadow && g.InFlight {
+			faults = append(faults, configError(option, g.String(), "requests in flight cannot be tried out",
+				"leave this limit out"))
+		}
 		if g.Key != nil && g.Key.Fault != nil {
 			faults = append(faults, g.Key.Fault)
 		}
@@ -163,21 +173,17 @@ func (e *Engine) compile(given []Given, o *owner, option string) ([]Limit, error
 		}
 		limits[i] = e.compileOne(g, o, len(wrong) == 0)
 	}
-	e.nameOverrides(limits, o)
-	return limits, errors.Join(faults...)
+	nameOverrides(limits)
+	return limits, errors.Join(append(faults, check(limits, option))...)
 }
 
-// nameOverrides gives the keys of limits the names of their overrides. A key has one name, whatever names its limits
-// have, unless two keys would have the same.
-func (e *Engine) nameOverrides(limits []Limit, o *owner) {
+// nameOverrides gives the keys of limits names of their overrides of their own where two would have the same: those of
+// their logs. Otherwise a key has one name, whatever names its limits have.
+func nameOverrides(limits []Limit) {
 	for i := range limits {
 		k := limits[i].key
-		if k == o.key {
-			continue
-		}
-		k.overrides = e.namespace(o.policy, partOf(false, k.Spec.Scope, o.label))
 		if slices.ContainsFunc(limits, func(l Limit) bool {
-			return l.key != o.key && l.key.Spec != k.Spec && l.key.Spec.Scope == k.Spec.Scope &&
+			return !k.Own && !l.key.Own && l.key.Spec != k.Spec && l.key.Spec.Scope == k.Spec.Scope &&
 				l.key.Spec.Shares(k.Spec)
 		}) {
 			first := slices.IndexFunc(limits, func(l Limit) bool { return l.key.Spec == k.Spec })
@@ -190,7 +196,7 @@ func (e *Engine) compileOne(g *Given, o *owner, valid bool) Limit {
 	name := g.DefaultName()
 	l := Limit{
 		Name: o.prefix + name, Text: g.String(), Unit: g.Unit, InFlight: g.InFlight, Quota: g.Quota, Window: g.Window,
-		Rule: o.rule, key: o.key,
+		key: o.key,
 	}
 	if g.Name != "" && g.Name != name {
 		l.Name, l.named = g.Name, true
@@ -221,13 +227,12 @@ func (e *Engine) compileOne(g *Given, o *owner, valid bool) Limit {
 
 // keyOf returns the key of a limit with By.
 func (e *Engine) keyOf(g *Given, o *owner) *Key {
-	label := g.Label
-	if label == "" {
-		label = g.Key.Scope
+	scope := e.namespace(o.policy, partOf(false, g.Key.Scope, o.label))
+	k := &Key{Spec: g.Key, Namespace: scope, owner: o, overrides: scope}
+	if g.Label != "" {
+		k.Namespace = e.namespace(o.policy, partOf(false, g.Label, o.label))
 	}
-	return &Key{
-		Spec: g.Key, Namespace: e.namespace(o.policy, partOf(false, label, o.label)), Rule: o.rule,
-	}
+	return k
 }
 
 // textOf returns limits as users write them.

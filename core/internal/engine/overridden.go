@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,7 +27,7 @@ func (e *Engine) override(ctx context.Context, set *Set, a *Ask, r *Result) (wit
 		case o == nil || records && o.Limits == nil: // Record never denies
 		case o.Denied:
 			if wait := time.Until(o.Until); r.Cause != ByOverride || wait > r.Retry {
-				r.Override, r.overridden = o, k.Rule
+				r.Override, r.overridden = o, k.owner.rule
 				r.refuse(ByOverride, wait)
 			}
 		default:
@@ -114,8 +113,10 @@ func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
 		return s, nil
 	}
 	if o.Limits != nil {
-		fresh, err := e.compile(o.Limits, e.ownerLike(&s.Limits[first]), "Override")
-		if err = errors.Join(err, check(fresh, "Override")); err != nil {
+		like := *s.Limits[first].key.owner
+		like.key = s.Limits[first].key
+		fresh, err := e.compile(o.Limits, &like, "Override")
+		if err != nil {
 			return nil, err
 		}
 		for _, l := range fresh {
@@ -124,7 +125,7 @@ func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
 				continue // no limit of the key counts this unit
 			}
 			l.named = false // or another limit of the request could have the same name
-			l.Unit, l.key, l.Rule = s.Limits[like].Unit, s.Limits[like].key, s.Limits[like].Rule
+			l.key = s.Limits[like].key
 			limits, costOf = append(limits, l), append(costOf, like)
 		}
 	}
@@ -135,15 +136,6 @@ func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
 	with := newSet(limits, s.Keys)
 	with.costOf, with.Unit = costOf, s.Unit
 	return with, e.admit(with)
-}
-
-// ownerLike returns whose limits those are that replace a limit.
-func (e *Engine) ownerLike(l *Limit) *owner {
-	o := &owner{policy: l.key.Namespace.Policy(), key: l.key, rule: l.Rule}
-	if l.Rule != nil {
-		o.label, o.prefix = l.Rule.Label, l.Rule.Prefix
-	}
-	return o
 }
 
 // noticeOverride remembers the logs of the override of an own identity, although no request has asked for it here.

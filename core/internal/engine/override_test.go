@@ -145,7 +145,7 @@ func TestLaterEnd(t *testing.T) {
 		set(nil, text("a"), 2)
 		set(byKeys["org"], org("x"), 1)
 		set(byKeys["org"], org("y"), 3)
-		s, err := e.Choose(limits(t, "1/hour", "1/hour by org"))
+		s, err := e.Choose(limits(t, "1/hour", "1/hour by org"), false)
 		must(err)
 		for name, hours := range map[string]int{"x": 2, "y": 3} {
 			r := allow(t, e, s, &engine.Ask{Identities: identities(s, "a", name), Cost: 1})
@@ -206,7 +206,7 @@ func TestOverridesOfRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		names := ""
-		for _, k := range e.OverrideKeysOf(rules) {
+		for _, k := range e.OverrideKeys(rules[0].Set(), rules[1].Set()) {
 			names += k.Name + " "
 		}
 		if names != "f/a f/b f/b/b-9-per-minute " {

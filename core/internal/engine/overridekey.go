@@ -14,52 +14,30 @@ import (
 
 // OverrideKey is a key that overrides can be of.
 type OverrideKey struct {
+	*Key
+
 	Name   string   // the policy or the rule for its own key; with a slash and the name of a limit for that limit's key
 	Policy string   // or the rule
-	Own    bool     // it is the key of the policy or the rule
 	Limits []string // names of its limits
 	Texts  []string // the limits as users write them
-	Spec   *keys.Spec
 
-	key   *Key
 	bases []*Set // of which an override must fit one; none if requests choose limits
 }
 
-// OverrideKeys returns the keys that overrides of a policy with this set can be of.
-func (e *Engine) OverrideKeys(set *Set) []*OverrideKey {
-	return nameOverrideKeys(e.config.Policy, []*Set{set})
-}
-
-// OverrideKeysOf returns the keys that overrides of rules can be of; rules of one Policy are parts of one rule. Rules
-// in shadow have none.
-func (e *Engine) OverrideKeysOf(rules []*Rule) (all []*OverrideKey) {
-	done := make(map[string]bool)
-	for _, r := range rules {
-		if done[r.Policy] {
-			continue
-		}
-		done[r.Policy] = true
-		var sets []*Set
-		for _, part := range rules {
-			if part.Policy == r.Policy && !part.Shadow {
-				sets = append(sets, part.alone)
-			}
-		}
-		all = append(all, nameOverrideKeys(r.Policy, sets)...)
-	}
-	return all
-}
-
-// nameOverrideKeys returns the keys of sets. The policy's name stands for the first one, if that is its own or the only
-// one.
-func nameOverrideKeys(policy string, sets []*Set) (all []*OverrideKey) {
+// OverrideKeys returns the keys that overrides of sets can be of: of a policy, or of rules that were prepared, of which
+// those of one Policy are parts of one rule. What is tried out has none. The policy's name stands for its own key, or
+// for the only one.
+func (e *Engine) OverrideKeys(sets ...*Set) (all []*OverrideKey) {
 	for _, s := range sets {
 		for i := range s.Limits {
 			l := &s.Limits[i]
-			n := slices.IndexFunc(all, func(k *OverrideKey) bool { return k.key.sharesOverrides(l.key) })
+			if l.key.owner.shadow {
+				continue
+			}
+			n := slices.IndexFunc(all, func(k *OverrideKey) bool { return k.sharesOverrides(l.key) })
 			if n < 0 {
 				n = len(all)
-				all = append(all, &OverrideKey{Policy: policy, Own: l.key.Own, Spec: l.key.Spec, key: l.key})
+				all = append(all, &OverrideKey{Key: l.key, Policy: l.key.policy()})
 			}
 			k := all[n]
 			if k.Limits, k.Texts = append(k.Limits, l.Name), append(k.Texts, l.Text); !slices.Contains(k.bases, s) {
@@ -67,16 +45,13 @@ func nameOverrideKeys(policy string, sets []*Set) (all []*OverrideKey) {
 			}
 		}
 	}
-	own := slices.DeleteFunc(slices.Clone(all), func(k *OverrideKey) bool { return !k.Own })
-	if len(own) != 1 {
-		own = slices.Clone(all)
-	}
 	for _, k := range all {
-		k.Name = policy + "/" + k.Limits[0]
-	}
-	if len(own) == 1 {
-		own[0].Name = policy
-		all = slices.Concat(own, slices.DeleteFunc(all, func(k *OverrideKey) bool { return k == own[0] }))
+		k.Name = k.Policy
+		if slices.ContainsFunc(all, func(other *OverrideKey) bool {
+			return other != k && other.Policy == k.Policy && (other.Own || !k.Own)
+		}) {
+			k.Name += "/" + k.Limits[0]
+		}
 	}
 	return all
 }
@@ -86,16 +61,14 @@ func nameOverrideKeys(policy string, sets []*Set) (all []*OverrideKey) {
 func (e *Engine) OverrideKeyOf(spec *keys.Spec) *OverrideKey {
 	k := e.owner.key
 	if spec != nil && spec != k.Spec {
-		g := Given{Key: spec}
-		k = e.keyOf(&g, e.owner)
-		k.overrides = k.Namespace
+		k = e.keyOf(&Given{Key: spec}, e.owner)
 		for _, c := range e.chosen.all() {
 			if i := slices.IndexFunc(c.set.Keys, func(of *Key) bool { return of.Spec == spec }); i >= 0 {
 				k = c.set.Keys[i]
 			}
 		}
 	}
-	return &OverrideKey{Name: e.config.Policy, Policy: e.config.Policy, Own: k.Own, Spec: k.Spec, key: k}
+	return &OverrideKey{Key: k, Name: k.policy(), Policy: k.policy()}
 }
 
 // SetOverride keeps an override of an identity of a key. text is the identity as it was given. The error has a
@@ -117,7 +90,7 @@ func (e *Engine) setOverride(
 	if err != nil {
 		return err
 	}
-	key := store.Key{Namespace: k.key.overrides, Identity: id}
+	key := store.Key{Namespace: k.overrides, Identity: id}
 	until := o.Until.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond)
 	kept := store.Override{Name: key.String() + mark, Value: value, Until: until, Extend: mark == pauseMark}
 	if o.Limits != nil {
@@ -139,13 +112,13 @@ func (e *Engine) fits(k *OverrideKey, o *Override) (err error) {
 		for i := range o.Limits {
 			g := &o.Limits[i]
 			if !slices.ContainsFunc(base.Limits, func(l Limit) bool {
-				return l.key.sharesOverrides(k.key) && !l.InFlight && l.Unit == g.Unit
+				return l.key.sharesOverrides(k.Key) && !l.InFlight && l.Unit == g.Unit
 			}) {
 				faults = append(faults, configError("Override", g.String(),
 					"no limit of the key counts "+limittext.UnitName(g.Unit), "leave it out"))
 			}
 		}
-		_, err = e.overrideSet(base, k.key, o)
+		_, err = e.overrideSet(base, k.Key, o)
 		if err = errors.Join(append(faults, err)...); err == nil {
 			return nil
 		}
@@ -157,14 +130,10 @@ func (e *Engine) fits(k *OverrideKey, o *Override) (err error) {
 func (r *Result) SetOverride(ctx context.Context, spec *keys.Spec, o *Override) error {
 	for i, all := 0, r.all(); i < len(all); i++ {
 		k := r.limitOf(i).key
-		if spec == nil && !k.Own || spec != nil && k.Spec != spec || k.Rule != nil && k.Rule != r.Rule() {
+		if spec == nil && !k.Own || spec != nil && k.Spec != spec || k.owner.rule != nil && k.owner.rule != r.Rule() {
 			continue
 		}
-		policy := r.engine.config.Policy
-		if k.Rule != nil {
-			policy = k.Rule.Policy
-		}
-		of := &OverrideKey{Policy: policy, key: k, bases: []*Set{r.Set}}
+		of := &OverrideKey{Key: k, Policy: k.policy(), bases: []*Set{r.Set}}
 		id := all[i].Key.Identity.Clone()
 		return r.engine.SetOverride(ctx, of, id, id.Label(), o)
 	}
@@ -183,7 +152,7 @@ func (e *Engine) Pause(ctx context.Context, id store.Identity, text string, unti
 		return noOverrides("Pause")
 	}
 	o := &Override{Denied: true, Until: until, Note: "a pause"}
-	return e.setOverride(ctx, &OverrideKey{Policy: e.config.Policy, key: e.owner.key}, id, text, o, pauseMark)
+	return e.setOverride(ctx, e.OverrideKeyOf(nil), id, text, o, pauseMark)
 }
 
 // pauseMark ends the ID of an override that is a pause.
@@ -194,7 +163,7 @@ func (e *Engine) RemoveOverride(ctx context.Context, k *OverrideKey, id store.Id
 	if e.overrides == nil {
 		return noOverrides("RemoveOverride")
 	}
-	key := store.Key{Namespace: k.key.overrides, Identity: id}
+	key := store.Key{Namespace: k.overrides, Identity: id}
 	err := e.overrides.put(ctx, store.Override{Name: key.String()})
 	return errors.Join(err, e.overrides.put(ctx, store.Override{Name: key.String() + pauseMark}))
 }
@@ -218,7 +187,7 @@ func (e *Engine) Overrides(ctx context.Context) ([]*Override, error) {
 
 // IsOf reports whether an override that was read is of a key.
 func (o *Override) IsOf(k *OverrideKey) bool {
-	identity, ok := strings.CutPrefix(o.ID, k.key.overrides.Name()+".")
+	identity, ok := strings.CutPrefix(o.ID, k.overrides.Name()+".")
 	kind, _, _ := strings.Cut(identity, ":")
 	return ok && (k.Spec == nil || k.Spec.MayFind(kind))
 }

@@ -12,10 +12,14 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Compile makes a set of limits that do not depend on requests. It returns one even with an error, so that further
-// mistakes can be found; option names the limits in errors.
-func (e *Engine) Compile(given []Given, option string) (*Set, error) {
-	s, err := e.newPolicy(given, e.owner, option)
+// Compile makes a set of limits that do not depend on requests: of those in force, or of those that are tried out,
+// which have logs of their own, of a policy whose name ends with "~shadow". It returns one even with an error, so that
+// further mistakes can be found.
+func (e *Engine) Compile(given []Given, shadow bool) (*Set, error) {
+	if shadow {
+		return e.newSetOf(given, e.shadow, "WithShadow")
+	}
+	s, err := e.newSetOf(given, e.owner, "limits")
 	if e.ban != nil && len(s.Limits) > 0 && !slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.bans() }) {
 		err = errors.Join(err, configError("WithBan", textOf(s.Limits),
 			"bans need a limit that has a window and the limiter's key", "add one, or leave the option out"))
@@ -23,30 +27,10 @@ func (e *Engine) Compile(given []Given, option string) (*Set, error) {
 	return s, err
 }
 
-// Shadow makes a set of limits that are tried out, with logs of their own: their policy's name is that of the engine
-// and "~shadow". Limits of requests in flight are refused.
-func (e *Engine) Shadow(given []Given) (*Set, error) {
-	err := noPermits(given)
-	s, wrong := e.newPolicy(given, e.shadow, "WithShadow")
-	return s, errors.Join(err, wrong)
-}
-
-// noPermits refuses limits of requests in flight in a shadow.
-func noPermits(given []Given) error {
-	for i := range given {
-		if given[i].InFlight {
-			return configError("WithShadow", given[i].String(), "requests in flight cannot be tried out",
-				"leave this limit out")
-		}
-	}
-	return nil
-}
-
-// newPolicy makes a set of limits of one owner.
-func (e *Engine) newPolicy(given []Given, o *owner, option string) (*Set, error) {
+func (e *Engine) newSetOf(given []Given, o *owner, option string) (*Set, error) {
 	limits, err := e.compile(given, o, option)
 	s := newSet(limits, nil)
-	if err = errors.Join(err, check(limits, option)); err == nil {
+	if err == nil {
 		err = e.admit(s)
 	}
 	return s, err
@@ -84,19 +68,11 @@ type chosen struct {
 
 // Choose is Compile for limits that a request has chosen. Sets are remembered by content. It keeps neither given nor
 // the memory of its texts.
-func (e *Engine) Choose(given []Given) (*Set, error) {
-	return e.choose(&e.chosen, given, e.owner, "LimitBy")
-}
-
-// ChooseShadow is Shadow for limits that a request has chosen.
-func (e *Engine) ChooseShadow(given []Given) (*Set, error) {
-	if err := noPermits(given); err != nil {
-		return nil, err
+func (e *Engine) Choose(given []Given, shadow bool) (*Set, error) {
+	from, o, option := &e.chosen, e.owner, "LimitBy"
+	if shadow {
+		from, o, option = &e.tried, e.shadow, "WithShadow"
 	}
-	return e.choose(&e.tried, given, e.shadow, "WithShadow")
-}
-
-func (e *Engine) choose(from *memo[uint64, chosen], given []Given, o *owner, option string) (*Set, error) {
 	hash := hashOf(given)
 	same := func(a, b Given) bool { return a.equal(&b) }
 	if c, ok := from.find(hash); ok && slices.EqualFunc(c.given, given, same) {
@@ -106,7 +82,7 @@ func (e *Engine) choose(from *memo[uint64, chosen], given []Given, o *owner, opt
 	for i := range given {
 		own[i] = given[i].clone()
 	}
-	s, err := e.newPolicy(own, o, option)
+	s, err := e.newSetOf(own, o, option)
 	if err != nil {
 		return nil, err
 	}
@@ -147,19 +123,14 @@ type Rule struct {
 
 // Prepare checks a rule and makes it ready for [Engine.Combine].
 func (e *Engine) Prepare(r *Rule) error {
-	name, err := r.Name, error(nil)
-	if r.Shadow {
-		name += shadowMark
-		err = noPermits(r.Limits)
-	}
+	limits, err := e.compile(r.Limits, e.newOwner(r.Name, r.Shadow, r.Key, r), "limits")
 	if r.Key != nil && r.Key.Fault != nil {
-		err = errors.Join(err, r.Key.Fault)
+		err = errors.Join(r.Key.Fault, err)
 	}
-	limits, wrong := e.compile(r.Limits, e.newOwner(name, r.Key, r), "limits")
-	if err = errors.Join(err, wrong, check(limits, "limits")); err != nil {
+	if err != nil {
 		return err
 	}
-	r.limits, r.alone = limits, newSet(slices.Clone(limits), nil)
+	r.limits, r.alone = limits, newSet(limits, nil)
 	return e.admit(r.alone)
 }
 

@@ -256,7 +256,7 @@ func (r *Result) Rule() *Rule {
 	case len(r.Set.Limits) == 0:
 		return nil
 	}
-	return r.Set.Limits[max(0, r.find(r.Denies))].Rule
+	return r.Set.Limits[max(0, r.find(r.Denies))].Rule()
 }
 
 // Identity returns whose quota the request uses: that of the first key of its own, or else of the first key; nil if

@@ -50,9 +50,8 @@ func TestNumbers(t *testing.T) {
 		if two.NoUnnamed("cost") == nil || s.NoUnnamed("cost") != nil {
 			t.Error("costs without a name")
 		}
-		if only := compile(t, e, "5 tokens/minute", "7 tokens/hour"); only.Unit != "tokens" || only.Smallest != 5 ||
-			only.Longest != 1 {
-			t.Errorf("the only unit %q, smallest %d, longest %d", only.Unit, only.Smallest, only.Longest)
+		if only := compile(t, e, "5 tokens/minute", "7 tokens/hour"); only.Unit != "tokens" || only.Longest != 1 {
+			t.Errorf("the only unit %q, longest %d", only.Unit, only.Longest)
 		}
 	})
 }
@@ -77,7 +76,7 @@ func TestResets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, overriding)
 		choose := func(texts ...string) *engine.Set {
-			s, err := e.Choose(limits(t, texts...))
+			s, err := e.Choose(limits(t, texts...), false)
 			must(err)
 			return s
 		}

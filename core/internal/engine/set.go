@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,10 +22,9 @@ type Set struct {
 	Keys   []*Key   // of Limits, in the order in which these have them
 	Header string   // the field RateLimit-Policy; it leaves out limits that an override lets deny nothing
 
-	Unit     string   // what costs without a name are of: requests if any limit counts these, else the only unit
-	Units    []string // all other units
-	Smallest int      // the smallest quota of Unit; math.MaxInt if no limit has a window
-	Longest  int      // index of the limit of Unit with the longest window, or -1
+	Unit    string   // what costs without a name are of: requests if any limit counts these, else the only unit
+	Units   []string // all other units
+	Longest int      // index of the limit of Unit with the longest window, or -1
 
 	order    []int // the limits in the order in which they are asked, so that takes of one key follow each other
 	costOf   []int // of a set with overrides: which limit of the set before has the cost of each
@@ -40,13 +38,21 @@ type Key struct {
 	Spec      *keys.Spec
 	Own       bool             // it is that of the policy or the rule, and not of By
 	Namespace *store.Namespace // of its logs
-	Rule      *Rule            // or nil
 
+	owner     *owner
 	overrides *store.Namespace // names the overrides of its identities
 }
 
 // is reports whether two keys find the same logs for a request.
 func (k *Key) is(other *Key) bool { return k.Spec == other.Spec && k.Namespace == other.Namespace }
+
+// policy returns the name of the policy or the rule, for people.
+func (k *Key) policy() string {
+	if k.owner.rule != nil {
+		return k.owner.rule.Policy
+	}
+	return k.owner.policy
+}
 
 // sharesOverrides reports whether two keys have the same overrides. Keys of different kinds of identities never do.
 func (k *Key) sharesOverrides(other *Key) bool {
@@ -95,6 +101,7 @@ func (k *Key) mayBe(other *Key) bool {
 
 // newSet makes a set of limits. Its keys begin with those given.
 func newSet(limits []Limit, known []*Key) *Set {
+	limits = slices.Clone(limits)
 	s := &Set{Limits: limits, Keys: slices.Clone(known)}
 	s.findKeys()
 	s.nameApart()
@@ -139,7 +146,7 @@ func (s *Set) nameApart() {
 
 // findUnits sets what follows from the units of the limits.
 func (s *Set) findUnits() {
-	s.Smallest, s.Longest, s.leasable = math.MaxInt, -1, len(s.Limits) > 0
+	s.Longest, s.leasable = -1, len(s.Limits) > 0
 	windows := func(l Limit) bool { return !l.InFlight }
 	if first := slices.IndexFunc(s.Limits, windows); first >= 0 {
 		s.Unit = s.Limits[first].Unit
@@ -158,9 +165,6 @@ func (s *Set) findUnits() {
 				s.Units = append(s.Units, l.Unit)
 			}
 		default:
-			if !l.unlimited {
-				s.Smallest = min(s.Smallest, l.Quota)
-			}
 			if s.Longest < 0 || l.Window > s.Limits[s.Longest].Window {
 				s.Longest = i
 			}

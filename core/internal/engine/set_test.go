@@ -40,7 +40,7 @@ func TestNamesOfLogs(t *testing.T) {
 		{limits(t, "5/month")[0], "month"},
 		{limits(t, "4 in flight")[0], "in-flight"},
 	} {
-		s, err := e.Compile([]engine.Given{c.given}, "limits")
+		s, err := e.Compile([]engine.Given{c.given}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,9 +50,9 @@ func TestNamesOfLogs(t *testing.T) {
 	}
 	fixed := month
 	fixed.Calendar = calendar.New(calendar.Month, time.FixedZone("Europe/Berlin", 3600))
-	one, err := e.Choose([]engine.Given{{Limit: month}})
+	one, err := e.Choose([]engine.Given{{Limit: month}}, false)
 	must(err)
-	other, err := e.Choose([]engine.Given{{Limit: fixed}})
+	other, err := e.Choose([]engine.Given{{Limit: fixed}}, false)
 	must(err)
 	if logsOf(one)[0] == logsOf(other)[0] {
 		t.Errorf("two zones of one name share the log %s", logsOf(one)[0])
@@ -90,7 +90,7 @@ func TestKeysOfLogs(t *testing.T) {
 		{"one log twice", []engine.Given{by(one, "3/minute"), by(one, "4/minute")}, "the larger never denies"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := newEngine(t).Compile(c.given, "limits")
+			s, err := newEngine(t).Compile(c.given, false)
 			if err != nil {
 				if !strings.Contains(err.Error(), c.want) {
 					t.Error(err)
@@ -131,7 +131,7 @@ func TestNamesInHeaders(t *testing.T) {
 	e := newEngine(t)
 	given := limits(t, "100000 tokens/minute", "100000 tokens/minute by org", "100000 tokens/minute by all", "5/hour")
 	given[3].Name = "hourly"
-	s, err := e.Compile(given, "limits")
+	s, err := e.Compile(given, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,12 +146,12 @@ func TestNamesInHeaders(t *testing.T) {
 		t.Errorf("header %s", s.Header)
 	}
 	given[0].Name = "hourly"
-	if _, err = e.Compile(given, "limits"); err == nil ||
+	if _, err = e.Compile(given, false); err == nil ||
 		!strings.Contains(err.Error(), `two limits have the name "hourly"`) {
 		t.Errorf("equal names: %v", err)
 	}
 	given[0].Name, given[3].Name = "", "100000-tokens-per-minute" // a default name gives way to one that is given
-	if s, err = e.Compile(given, "limits"); err != nil || s.Names[0] != "100000-tokens-per-minute-2" {
+	if s, err = e.Compile(given, false); err != nil || s.Names[0] != "100000-tokens-per-minute-2" {
 		t.Errorf("names %v, %v", s.Names, err)
 	}
 }
@@ -160,7 +160,7 @@ func TestMistakesInLimits(t *testing.T) {
 	e := newEngine(t)
 	wrong := limits(t, "5/hour", "3 tokens/minute")
 	wrong[0].Quota, wrong[1].Quota = 0, store.MaxQuota+1
-	_, err := e.Compile(wrong, "limits")
+	_, err := e.Compile(wrong, false)
 	var texts []string
 	for _, one := range flatten(err) {
 		texts = append(texts, one.Error())
@@ -172,17 +172,17 @@ func TestMistakesInLimits(t *testing.T) {
 	if !slices.Equal(texts, want) {
 		t.Errorf("mistakes %q", texts)
 	}
-	if _, err = e.Compile(nil, "limits"); err == nil {
+	if _, err = e.Compile(nil, false); err == nil {
 		t.Error("no limits were accepted")
 	}
 	var nine []engine.Given
 	for i := range engine.MostLimits + 1 {
 		nine = append(nine, limits(t, fmt.Sprintf("5/%dm", i+1))...)
 	}
-	if _, err = e.Compile(nine, "limits"); err == nil || !strings.Contains(err.Error(), "use at most 8") {
+	if _, err = e.Compile(nine, false); err == nil || !strings.Contains(err.Error(), "use at most 8") {
 		t.Errorf("nine limits: %v", err)
 	}
-	if _, err = e.Shadow(limits(t, "4 in flight")); err == nil ||
+	if _, err = e.Compile(limits(t, "4 in flight"), true); err == nil ||
 		!strings.Contains(err.Error(), "leave this limit out") {
 		t.Errorf("requests in flight in a shadow: %v", err)
 	}
@@ -203,7 +203,7 @@ func flatten(err error) (all []error) {
 func TestChoose(t *testing.T) {
 	e := newEngine(t)
 	choose := func(given []engine.Given) *engine.Set {
-		s, err := e.Choose(given)
+		s, err := e.Choose(given, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestChoose(t *testing.T) {
 			t.Fatal("a set has another name")
 		}
 	}
-	if _, err := e.Choose(limits(t, "3/minute", "4/minute")); err == nil {
+	if _, err := e.Choose(limits(t, "3/minute", "4/minute"), false); err == nil {
 		t.Error("two limits on one log were accepted")
 	}
 }

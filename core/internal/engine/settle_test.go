@@ -132,7 +132,7 @@ func TestShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t)
 		s := compile(t, e, "2/hour")
-		tried, err := e.Shadow(limits(t, "3/hour", "1/minute by org"))
+		tried, err := e.Compile(limits(t, "3/hour", "1/minute by org"), true)
 		if err != nil {
 			t.Fatal(err)
 		}

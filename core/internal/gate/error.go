@@ -55,8 +55,8 @@ func keyError(set *engine.Set, key int, r adapter.Request, err error) error {
 	_, e.call = r.(NoRequest)
 	for i := range set.Limits {
 		if l := &set.Limits[i]; l.Key == key {
-			if e.limit = l.Text; l.Rule != nil {
-				e.Policy = l.Rule.Policy
+			if e.limit = l.Text; l.Rule() != nil {
+				e.Policy = l.Rule().Policy
 			}
 			break
 		}

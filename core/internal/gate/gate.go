@@ -153,7 +153,7 @@ func (g *Gate) choose(r adapter.Request, rd *reading) (*engine.Set, error) {
 	if rd.given, err = g.Policy.Choose(r, rd.given[:0]); err != nil {
 		return nil, err
 	}
-	set, err := g.Engine.Choose(rd.given)
+	set, err := g.Engine.Choose(rd.given, false)
 	if err != nil {
 		return nil, &OwnError{err}
 	}

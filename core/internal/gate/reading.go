@@ -52,7 +52,7 @@ func (g *Gate) shadow(
 	tried, err := &engine.Trial{Set: g.Shadow.Set, Ask: engine.Ask{Cost: a.Cost}}, error(nil)
 	if tried.Set == nil {
 		if rd.given, err = g.Shadow.Choose(r, rd.given[:0]); err == nil {
-			tried.Set, err = g.Engine.ChooseShadow(rd.given)
+			tried.Set, err = g.Engine.Choose(rd.given, true)
 		}
 	}
 	if err == nil {

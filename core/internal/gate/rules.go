@@ -190,7 +190,7 @@ func (c *Choice) read(set *engine.Set, a *engine.Ask) error {
 	rule := 0
 	for i := range set.Limits {
 		l := &set.Limits[i]
-		for c.rules[rule].Rule != l.Rule { // limits are in the order of their rules
+		for c.rules[rule].Rule != l.Rule() { // limits are in the order of their rules
 			rule++
 		}
 		a.Costs = append(a.Costs, c.rules[rule].Of(l.Unit))
