@@ -30,7 +30,7 @@ for program in "$@"; do
 		continue
 	fi
 	if [ -z "${INSTALL:-}${CI:-}" ]; then
-		echo "$program is missing, so the tests that start it are skipped." \
+		echo "$program is missing, so no test that starts it can run." \
 			"INSTALL=1 installs it with the package manager, such as apt-get." >&2
 		continue
 	fi

@@ -91,8 +91,10 @@ func app(onError func(echo.Context, error) error, serve handle, middleware ...wr
 func TestHandlers(t *testing.T) {
 	message := func(text string) string { return "{\"message\":\"" + text + "\"}\n" }
 	coretest.Handlers(t, coretest.HandlersConfig[echo.Context]{
-		App:       app,
-		New:       func(p core.Policy, k core.Key, opts ...core.Option) wrap { return plain(echolimit.New(p, k, opts...)) },
+		App: app,
+		New: func(p core.Policy, k core.Key, opts ...core.Option) wrap {
+			return plain(echolimit.New(p, k, opts...))
+		},
 		From:      func(l *core.Limiter) wrap { return plain(echolimit.From(l)) },
 		WithDeny:  echolimit.WithDeny,
 		WithError: echolimit.WithError,
@@ -134,7 +136,10 @@ func TestHandlers(t *testing.T) {
 			"Logger":         plain(middleware.LoggerWithConfig(middleware.LoggerConfig{Output: io.Discard})),
 		},
 		Refunds: []coretest.Refund[echo.Context]{
-			{Desc: "of net/http", Serve: echo.WrapHandler(http.NotFoundHandler()), Status: 404, Body: "404 page not found\n"},
+			{
+				Desc: "of net/http", Serve: echo.WrapHandler(http.NotFoundHandler()),
+				Status: 404, Body: "404 page not found\n",
+			},
 			{Desc: "an HTTPError within", Serve: func(echo.Context) error {
 				return &echo.HTTPError{Code: 500, Message: "outer", Internal: echo.ErrNotFound}
 			}, Status: 404, Body: message("Not Found"), Err: echo.ErrNotFound},

@@ -217,7 +217,7 @@ func TestQuotedLogLines(t *testing.T) {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		text, err := os.ReadFile(path) //nolint:gosec // of this repository
+		text, err := os.ReadFile(path)
 		source.Write(text)
 		return err
 	})

@@ -199,7 +199,10 @@ func TestFoundAddresses(t *testing.T) {
 		if err := r.SetTrustedProxies([]string{"127.0.0.1"}); err != nil {
 			t.Fatal(err)
 		}
-		key := core.ByAddr(func(c *gin.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.ClientIP()); return a, nil })
+		key := core.ByAddr(func(c *gin.Context) (netip.Addr, error) {
+			a, _ := netip.ParseAddr(c.ClientIP())
+			return a, nil
+		})
 		r.Use(ginlimit.New(limit, key))
 		r.GET("/", func(*gin.Context) {})
 		return onHandler(t, r)
@@ -207,7 +210,10 @@ func TestFoundAddresses(t *testing.T) {
 	onEcho := func(t *testing.T) string {
 		e := echo.New()
 		e.IPExtractor = echo.ExtractIPFromXFFHeader()
-		key := core.ByAddr(func(c echo.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.RealIP()); return a, nil })
+		key := core.ByAddr(func(c echo.Context) (netip.Addr, error) {
+			a, _ := netip.ParseAddr(c.RealIP())
+			return a, nil
+		})
 		e.Use(echolimit.New(limit, key))
 		e.GET("/", func(echo.Context) error { return nil })
 		return onHandler(t, e)

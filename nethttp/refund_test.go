@@ -19,9 +19,6 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-// maxWait bounds waits that end at once unless something is broken.
-const maxWait = time.Minute
-
 func newLimiter(t *testing.T, p core.Policy, opts ...core.Option) *core.Limiter {
 	t.Helper()
 	l, err := core.New(p, core.ByHeader("User", core.Unverified), opts...)

@@ -84,11 +84,12 @@ func Handlers[C any](t *testing.T, c HandlersConfig[C]) {
 	s := handlers[C]{c}
 	c.Middleware["nothing"] = func(next func(C) error) func(C) error { return next }
 	for name, test := range map[string]func(*testing.T){
-		"Deny": s.deny, "ReturnErrors": s.returnErrors, "Panics": s.panics, "Callbacks": s.callbacks, "Values": s.values,
-		"Refusals": s.refusals, "Refunds": s.refunds, "RefundsAndMiddleware": s.refundsAndMiddleware,
-		"RefundsOfPanics": s.refundsOfPanics, "TwoRefunds": s.twoRefunds, "AnsweredOutside": s.answeredOutside,
-		"ClientGone": s.clientGone, "Hijack": s.hijack, "Calls": s.calls, "TimedOut": s.timedOut,
-		"KeepsTheKey": s.keepsTheKey, "Logged": s.logged, "ContextOfKeys": s.contextOfKeys, "Pooled": s.pooled,
+		"Deny": s.deny, "ReturnErrors": s.returnErrors, "Panics": s.panics, "Callbacks": s.callbacks,
+		"Values": s.values, "Refusals": s.refusals, "Refunds": s.refunds,
+		"RefundsAndMiddleware": s.refundsAndMiddleware, "RefundsOfPanics": s.refundsOfPanics,
+		"TwoRefunds": s.twoRefunds, "AnsweredOutside": s.answeredOutside, "ClientGone": s.clientGone,
+		"Hijack": s.hijack, "Calls": s.calls, "TimedOut": s.timedOut, "KeepsTheKey": s.keepsTheKey,
+		"Logged": s.logged, "ContextOfKeys": s.contextOfKeys, "Pooled": s.pooled,
 	} {
 		t.Run(name, test)
 	}
@@ -185,7 +186,9 @@ func (s handlers[C]) deny(t *testing.T) {
 		{"writes both", func(c C, d core.Decision) error {
 			return s.Answer(c, 503, fmt.Sprint(d.RetryAfter.Seconds() > 59))
 		}, 503, "true"},
-		{"returns an error", func(C, core.Decision) error { return s.Error(420, "calm", nil) }, 420, s.Body(420, "calm")},
+		{"returns an error", func(C, core.Decision) error {
+			return s.Error(420, "calm", nil)
+		}, 420, s.Body(420, "calm")},
 	} {
 		ran := 0
 		app := s.App(nil, func(c C) error { ran++; return s.served(c) },
@@ -419,7 +422,8 @@ func (s handlers[C]) refusals(t *testing.T) {
 				switch isLimited := errors.As(seen, &limited); {
 				case isLimited && (limited.Decision.Allowed || limited.Decision.RetryAfter == 0):
 					t.Errorf("%s: decision %+v", name, limited.Decision)
-				case seen != nil && isLimited != (c.status == 429), seen != nil && isLimited == errors.Is(seen, core.ErrNoKey):
+				case seen != nil && isLimited != (c.status == 429),
+					seen != nil && isLimited == errors.Is(seen, core.ErrNoKey):
 					t.Errorf("%s: request %d: the error is %v", name, i+1, seen)
 				}
 			}
@@ -450,7 +454,8 @@ func (s handlers[C]) refunds(t *testing.T) {
 				{"own: a plain error", fail(errPlain), 500, "central", errPlain},
 			}
 			if s.Buffers {
-				cases = append(cases, Refund[C]{"own: it fails", fail(errUnknown), 500, "Internal Server Error", errUnknown})
+				const body = "Internal Server Error"
+				cases = append(cases, Refund[C]{"own: it fails", fail(errUnknown), 500, body, errUnknown})
 			}
 		}
 		for _, c := range cases {
@@ -479,7 +484,8 @@ func (s handlers[C]) refunds(t *testing.T) {
 					t.Errorf("%s: %d units used, want %d", c.Desc, n, i)
 				}
 				if !s.Buffers && !errors.Is(outer, c.Err) || own && (len(handled) == 1) != (c.Err != nil) {
-					t.Errorf("%s: outer middleware sees %v, the error handler %v; want %v", c.Desc, outer, handled, c.Err)
+					t.Errorf("%s: outer middleware sees %v, the error handler %v; want %v",
+						c.Desc, outer, handled, c.Err)
 				}
 			}
 			if s.Buffers && c.Err != nil { // without the option the error goes on
@@ -520,7 +526,8 @@ func (s handlers[C]) refundsAndMiddleware(t *testing.T) {
 				}
 				w := get(t, s.App(nil, c.Serve, both...))
 				close(asked)
-				if got := <-asked; w.Code != c.Status || got != c.Status || len(asked) > 0 || w.Body.String() != c.Body {
+				if got := <-asked; w.Code != c.Status || got != c.Status || len(asked) > 0 ||
+					w.Body.String() != c.Body {
 					t.Errorf("%s, behind %v: %s: status %d, body %.50q, asked about %d and %d more; want %d",
 						name, behind, c.Desc, w.Code, w.Body, got, len(asked), c.Status)
 				}

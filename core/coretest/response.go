@@ -396,14 +396,14 @@ func halfClosed(t *testing.T, m mount) {
 func refundsOfTwo(t *testing.T, m mount) {
 	var asked []string
 	back := ""
-	make := func(name string) *core.Limiter {
+	limit := func(name string) *core.Limiter {
 		return limiterFor(t, core.NewMemoryStore(), core.PerMinute(9), core.ByIP(), core.WithName(name),
 			core.WithRefund(func(_ context.Context, status int) bool {
 				asked = append(asked, fmt.Sprint(name, status))
 				return back == name
 			}))
 	}
-	outer, inner := make("outer"), make("inner")
+	outer, inner := limit("outer"), limit("inner")
 	h := m(http.NotFoundHandler(), outer, inner)
 	for _, c := range []struct {
 		back string

@@ -55,13 +55,13 @@ type slotServer struct {
 	listener net.Listener
 }
 
-func (c streams[C]) server(t *testing.T, h func(C) error, opts ...core.Option) *slotServer {
+func (f streams[C]) server(t *testing.T, h func(C) error, opts ...core.Option) *slotServer {
 	t.Helper()
-	return c.serverBehind(t, same, 0, h, opts...)
+	return f.serverBehind(t, same, 0, h, opts...)
 }
 
 // serverBehind makes a server whose connections are those of another listener.
-func (c streams[C]) serverBehind(
+func (f streams[C]) serverBehind(
 	t *testing.T, behind func(net.Listener) net.Listener, perIP int, h func(C) error, opts ...core.Option,
 ) *slotServer {
 	t.Helper()
@@ -73,7 +73,7 @@ func (c streams[C]) serverBehind(
 	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	c.Serve(t, behind(s.listener), perIP, l, h)
+	f.Serve(t, behind(s.listener), perIP, l, h)
 	return s
 }
 
