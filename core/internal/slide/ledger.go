@@ -16,7 +16,7 @@ type ledger struct {
 
 // search finds units and entries in a large ring.
 type search struct {
-	sums  [][]int           // the units in each block of places, in each block of such blocks, and so on
+	tree  []int             // of Fenwick: the units in each block of places
 	index map[uint64]uint32 // places by ID, of removed entries too; nil until a binary search has not found an ID
 }
 
@@ -56,10 +56,7 @@ func (l *Log) resizeLedger(smallest int) {
 func (l *Log) sum() {
 	g := l.ledger
 	if g.units = 0; len(g.ring) > block {
-		g.search = new(search)
-		for size := len(g.ring); size > block; size /= block {
-			g.search.sums = append(g.search.sums, make([]int, size/block))
-		}
+		g.search = &search{tree: make([]int, len(g.ring)/block)}
 	}
 	for place := range int(l.count) {
 		g.add(place, g.ring[place].Cost)
@@ -77,9 +74,8 @@ func (g *ledger) add(place, units int) {
 	if g.units += units; g.search == nil {
 		return
 	}
-	for _, sums := range g.search.sums {
-		place /= block
-		sums[place] += units
+	for i := place / block; i < len(g.search.tree); i |= i + 1 {
+		g.search.tree[i] += units
 	}
 }
 
@@ -90,9 +86,9 @@ func (g *ledger) unitAt(head, n int) int64 {
 	}
 	place := 0
 	if g.search != nil {
-		for _, sums := range slices.Backward(g.search.sums) {
-			for place *= block; sums[place] < n; place++ {
-				n -= sums[place]
+		for step := len(g.search.tree) / 2; step > 0; step /= 2 {
+			if units := g.search.tree[place+step-1]; units < n {
+				place, n = place+step, n-units
 			}
 		}
 		place *= block
@@ -109,11 +105,8 @@ func (g *ledger) before(place int) (units int) {
 		units += e.Cost
 	}
 	if g.search != nil {
-		for _, sums := range g.search.sums {
-			place /= block
-			for _, n := range sums[place/block*block : place] {
-				units += n
-			}
+		for i := place / block; i > 0; i &= i - 1 {
+			units += g.search.tree[i-1]
 		}
 	}
 	return units

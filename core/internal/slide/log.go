@@ -67,8 +67,8 @@ func (l *Log) Bytes() int {
 	if g := l.ledger; g != nil {
 		n += int(unsafe.Sizeof(*g)) + len(g.ring)*int(unsafe.Sizeof(Entry{}))
 		if g.search != nil {
-			const perSum, perID = 9, 40 // about
-			n += len(g.ring)/block*perSum + len(g.search.index)*perID
+			const perID = 40 // about
+			n += len(g.search.tree)*int(unsafe.Sizeof(g.units)) + len(g.search.index)*perID
 		}
 	}
 	return n
