@@ -54,27 +54,20 @@ func (sh *shard) findShared(s *Store, k *store.Key, hash uint64) *entry {
 	return sh.entries.find(&shares, shares.Hash())
 }
 
-// findOrAdd finds the entry for a key, and locks it. If there is none, it adds one with the log of a limit, unless that
-// is nil. The caller holds the shard's lock, without which no shared entry is locked.
-func (s *Store) findOrAdd(p *part, k *store.Key, limit *store.Limit) {
-	sh := p.shard
-	sh.now = max(sh.now, p.at)
-	if p.entry = sh.entries.find(k, p.hash); p.entry != nil {
-		p.own = true
-		p.entry.lock(p.at)
-		return
-	}
-	shared := sh.findShared(s, k, p.hash)
+// share finds and locks the entry for a key that has none, given the one that it may share, or nil. With add, it adds one
+// with the log of a limit: of the key's own if there is a place.
+func (s *Store) share(p *part, k *store.Key, limit *store.Limit, add bool) {
+	sh, shared := p.shard, p.entry
 	if shared != nil {
 		shared.lock(sh.now)
 		sh.now = shared.now // an entry of the key's own must not begin before what it has in the shared one
 	}
 	// A key that shares an entry does so until what it has there has left: logs of its own would be a second quota.
 	if shared == nil || !shared.mayHold(p) {
-		if limit != nil && s.claim() {
+		if p.entry = nil; add && s.claim() {
 			p.entry, p.own = sh.add(s, k, p.hash, limit), true
 		}
-		if p.own || limit == nil {
+		if p.own || !add {
 			if shared != nil {
 				shared.mu.Unlock()
 			}
@@ -87,7 +80,7 @@ func (s *Store) findOrAdd(p *part, k *store.Key, limit *store.Limit) {
 		s.sharing.Add(1)
 	}
 	p.entry = shared
-	if limit != nil {
+	if add {
 		s.shared.Add(1)
 	}
 }

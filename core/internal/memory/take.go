@@ -71,10 +71,7 @@ const fewTakes = 8 // that a request has without an allocation
 // to wait for another entry while it holds one, a goroutine must have locked both shards before.
 func (s *Store) takeLocked(takes []store.Take, answers []store.Answer, now instant) {
 	var space [fewTakes]part
-	parts := space[:min(len(takes), fewTakes)]
-	if len(takes) > fewTakes {
-		parts = make([]part, len(takes))
-	}
+	parts := append(space[:0], make([]part, len(takes))...)
 	shards := uint64(0) // a bit for each
 	for i := range parts {
 		p := &parts[i]
@@ -104,22 +101,24 @@ func (s *Store) takeLocked(takes []store.Take, answers []store.Answer, now insta
 	}
 }
 
-// find finds the log of a part, and locks its entry unless an earlier part has. With add, it adds what is not there.
+// find finds the log of a part, and locks its entry unless an earlier part has. With add, it adds what is not there. The
+// caller holds the shard's lock, without which no shared entry is locked.
 func (s *Store) find(p *part, earlier []part, k *store.Key, limit *store.Limit, add bool) {
-	own := p.shard.entries.find(k, p.hash)
+	sh := p.shard
+	sh.now = max(sh.now, p.at)
+	p.entry = sh.entries.find(k, p.hash)
+	if p.own = p.entry != nil; !p.own {
+		p.entry = sh.findShared(s, k, p.hash)
+	}
 	for i := range earlier {
-		switch e := &earlier[i]; {
-		case e.entry == nil:
-		case own == e.entry, own == nil && !e.own && e.entry == p.shard.findShared(s, k, p.hash):
-			p.entry, p.own, p.held = e.entry, e.own, true
-		}
+		p.held = p.held || p.entry != nil && p.entry == earlier[i].entry
 	}
 	switch {
 	case p.held:
-	case add:
-		s.findOrAdd(p, k, limit)
+	case p.own:
+		p.entry.lock(p.at)
 	default:
-		s.findOrAdd(p, k, nil)
+		s.share(p, k, limit, add)
 	}
 	if p.entry == nil {
 		return
