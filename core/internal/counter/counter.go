@@ -54,7 +54,7 @@ func (s *State) At(limit *store.Limit, now int64) View {
 		return v
 	}
 	length := limit.Window.Microseconds()
-	v.begin = floorDiv(now, length) * length
+	v.begin = now - (now%length+length)%length
 	v.end = v.begin + length
 	following := v.end + length
 	if c := limit.Calendar; c != nil {
@@ -167,14 +167,6 @@ func (v *View) Lasts() time.Duration {
 	case store.FixedWindow, store.SlidingLog:
 	}
 	return time.Duration(max(v.late, 0)+end-v.now) * time.Microsecond
-}
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
 }
 
 // mulDiv returns a·b/c, rounded down, for a <= c or b <= c.
