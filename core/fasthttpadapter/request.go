@@ -40,7 +40,7 @@ func PeerOf(c *fasthttp.RequestCtx, framework string) adapter.Peer {
 func HeaderOf(c *fasthttp.RequestCtx, name string) []string {
 	h := &c.Request.Header
 	lines := linesOf(h, name)
-	if len(lines) > 1 && !isInOrder(lines, h.RawHeaders(), name) {
+	if len(lines) > 1 {
 		lines = asSent(lines, h, name)
 	}
 	if n := h.ContentLength(); n == -1 || n == 0 { // so it is after a chunked body, which may have been empty
@@ -67,17 +67,6 @@ func asSent(lines []string, h *fasthttp.RequestHeader, name string) (ordered []s
 		}
 	}
 	return append(ordered, lines...)
-}
-
-// isInOrder reports whether asSent would change nothing, unless a line is folded: that is faster, and mostly so.
-func isInOrder(lines []string, header []byte, name string) bool {
-	for line := range bytes.Lines(header) {
-		sent, value, _ := bytes.Cut(line, []byte(":"))
-		if len(lines) > 0 && isNamed(sent, name) && string(bytes.TrimSpace(value)) == lines[0] {
-			lines = lines[1:]
-		}
-	}
-	return len(lines) == 0
 }
 
 func linesOf(h *fasthttp.RequestHeader, name string) (lines []string) {
