@@ -105,7 +105,7 @@ func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, r *Result) erro
 	if own == nil { // no limit of the request has the own key
 		return e.charge(ctx, a, r)
 	}
-	ctx, cancel := e.store.within(ctx)
+	ctx, cancel := e.store.Within(ctx)
 	defer cancel()
 	wait, history, err := e.look(ctx, own, r)
 	if err != nil {
@@ -195,7 +195,7 @@ func (e *Engine) countDenial(
 		}
 	}
 	// In an outage, only the logs in this process count, and they have been reset.
-	if err = e.store.reset(ctx, key, []*store.Limit{e.ban.tries}); store.IsOutage(err) {
+	if err = e.store.Reset(ctx, *key, []*store.Limit{e.ban.tries}); store.IsOutage(err) {
 		err = nil
 	}
 	return wait, err

@@ -56,7 +56,7 @@ func (e *Engine) Decide(ctx context.Context, set *Set, a *Ask, r *Result) error 
 	if e.config.Spread == nil || !a.Tries {
 		return e.decide(ctx, set, a, r)
 	}
-	ctx, cancel := e.store.within(ctx)
+	ctx, cancel := e.store.Within(ctx)
 	defer cancel()
 	err := e.decide(ctx, set, a, r)
 	if err == nil {
@@ -102,7 +102,7 @@ func (e *Engine) ask(ctx context.Context, a *Ask, r *Result) (err error) {
 	}
 	takes, answers := r.asked()
 	if e.store.lease > 0 && r.Set.leasable {
-		r.use, r.Source, err = e.store.takeLeased(ctx, takes, answers)
+		r.use, r.Source, err = e.store.guard.TakeLeased(ctx, takes, answers)
 	} else {
 		r.Source, err = e.store.take(ctx, takes, answers)
 	}
@@ -111,7 +111,7 @@ func (e *Engine) ask(ctx context.Context, a *Ask, r *Result) (err error) {
 	}
 	if r.Cause = ByLimits; err != nil {
 		r.Degraded, r.Err = true, err
-		if e.store.isOpen() {
+		if e.store.Open() {
 			r.Cause = ByOpen
 		}
 	}

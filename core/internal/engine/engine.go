@@ -77,7 +77,7 @@ func New(c Config) (*Engine, error) {
 	e.owner = e.newOwner(c.Policy, false, c.Key, nil)
 	e.shadow = e.newOwner(c.Policy, true, c.Key, nil)
 	err := e.store.validate()
-	if c.Spread != nil && !e.store.lists() {
+	if c.Spread != nil && !e.store.lists {
 		err = errors.Join(err, configError("WithSpread", e.store.name(),
 			"this store cannot list a log: it has no method Log (store.Lister)", otherStore))
 	}
@@ -87,8 +87,8 @@ func New(c Config) (*Engine, error) {
 		err = errors.Join(err, wrong)
 	}
 	if c.Overrides {
-		if from := e.store.overrider(c.Overrider); from != nil {
-			e.overrides = newOverrides(e, from)
+		if e.store.overrider != nil {
+			e.overrides = newOverrides(e, e.store.overrider)
 		} else {
 			err = errors.Join(err, configError("WithOverrides", e.store.name(),
 				"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)",
@@ -102,4 +102,7 @@ func New(c Config) (*Engine, error) {
 func (e *Engine) Policy() string { return e.config.Policy }
 
 // Close replays what was admitted without the store, ends leases, and stops all work in the background.
-func (e *Engine) Close() error { return e.store.close() }
+func (e *Engine) Close() error {
+	e.store.permits.Close()
+	return e.store.Close()
+}

@@ -114,7 +114,7 @@ func (r *Result) Windows(ctx context.Context) ([]Window, error) {
 			Key:   now.all()[now.place(i)].Key.Label(),
 			Reset: func(ctx context.Context) error { return now.ResetLimit(ctx, i) },
 		}
-		if l.KeepsEntries() && !l.InFlight && w.Used <= maxListed && r.engine.store.lists() {
+		if l.KeepsEntries() && !l.InFlight && w.Used <= maxListed && r.engine.store.lists {
 			if w.Entries, err = now.Entries(ctx, i); err != nil {
 				return nil, err
 			}

@@ -61,7 +61,7 @@ func (s *overrides) age() time.Duration { return time.Since(s.start) - time.Dura
 // not, those that are known stay.
 func (s *overrides) refresh(ctx context.Context) bool {
 	switch age := s.age(); {
-	case age >= readAfter && !s.engine.store.answers():
+	case age >= readAfter && !s.engine.store.Answers():
 	case age >= outdated:
 		s.reading.Lock()
 		if s.age() >= outdated {

@@ -34,7 +34,7 @@ func (e *Engine) denyHeld(ctx context.Context, r *Result, held []permits.Permit)
 	for i := range takes {
 		t, a := &takes[i], &answers[i]
 		if !t.Limit.Permits {
-			e.store.giveBack(ctx, &store.Settlement{ //nolint:errcheck // it is done later then
+			e.store.GiveBack(ctx, store.Settlement{ //nolint:errcheck // it is done later then
 				Key: t.Key, Limit: t.Limit, ID: t.ID, Was: r.taken(r.list.limits[i]), Age: r.age(), Period: a.Period,
 			}, r.isLocal())
 			e.wake(t)

@@ -70,7 +70,7 @@ func (e *Engine) reset(ctx context.Context, key *store.Key) error {
 func (e *Engine) resetLogs(ctx context.Context, key *store.Key) error {
 	e.resetOf.replace(keyID{key.Namespace, key.Identity.Clone()}, e.resets.Add(1))
 	if limits := e.logsOf(key.Namespace); len(limits) > 0 {
-		return e.store.reset(ctx, key, limits)
+		return e.store.Reset(ctx, *key, limits)
 	}
 	return nil
 }
@@ -124,7 +124,12 @@ func (e *Engine) Log(ctx context.Context, l *Limit, id store.Identity) ([]store.
 		return nil, configError("Log", l.Text, "this limit keeps counters, not requests",
 			"list limits with sliding logs")
 	}
-	return e.store.log(ctx, &store.Key{Namespace: l.key.Namespace, Identity: id}, l.Store())
+	if !e.store.lists {
+		return nil, configError("Log", e.store.name(), "this store cannot list a log: it has no method Log (store.Lister)",
+			otherStore)
+	}
+	entries, err := e.store.Log(ctx, store.Key{Namespace: l.key.Namespace, Identity: id}, l.Store())
+	return entries, store.Error(err)
 }
 
 // Entries lists the entries of a limit's log, as [Engine.Log] does, for the identity of the request.
@@ -139,7 +144,7 @@ func (r *Result) Now(ctx context.Context) (*Result, error) {
 }
 
 func (r *Result) now(ctx context.Context, costOf func(cost int) int) (*Result, error) {
-	ctx, cancel := r.engine.store.within(ctx)
+	ctx, cancel := r.engine.store.Within(ctx)
 	defer cancel()
 	now := *r
 	now.Keep() // others may use the takes

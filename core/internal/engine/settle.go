@@ -48,7 +48,7 @@ func (r *Result) settleLeased(ctx context.Context, costOf func(*Limit) (cost int
 	if !ok {
 		return nil
 	}
-	err := r.engine.store.settleLeased(ctx, r.use, r.all()[0].ID, cost)
+	err := r.engine.store.guard.SettleLeased(ctx, r.use, r.all()[0].ID, cost)
 	for i := range r.all() {
 		r.engine.wake(&r.all()[i])
 	}
@@ -62,7 +62,7 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 	late := n >= r.asks
 	if !e.store.isFar && l.KeepsEntries() && !late { // in memory, a log of entries knows what they cost
 		defer e.wake(t)
-		return e.store.settle(ctx, &store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Cost: cost}, false)
+		return e.store.Settle(ctx, store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Cost: cost}, false)
 	}
 	id := settledID{t.ID, limit}
 	c, ok := e.settled.find(id)
@@ -95,7 +95,7 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 
 func (r *Result) settleTo(ctx context.Context, c *current, cost int) error {
 	c.as.Was, c.as.Cost, c.as.Age = c.cost, cost, r.age()
-	err := r.engine.store.settle(ctx, &c.as, c.isLocal)
+	err := r.engine.store.Settle(ctx, c.as, c.isLocal)
 	if c.failed = err != nil && c.as.Limit.Algorithm != store.SlidingLog; err == nil { // others find the entry
 		c.cost = cost
 	}
@@ -107,7 +107,7 @@ func (r *Result) settleTo(ctx context.Context, c *current, cost int) error {
 func (r *Result) add(ctx context.Context, l *Limit, c *current, cost int) error {
 	t := store.Take{Key: c.as.Key, Limit: l.stored(true), Cost: cost, ID: c.as.ID, Mode: store.ModeCharge}
 	if l.KeepsEntries() {
-		err := r.engine.store.add(ctx, &t, r.age())
+		err := r.engine.store.Add(ctx, &t, r.age())
 		if err == nil {
 			c.added, c.cost = true, cost
 		}

@@ -21,7 +21,7 @@ func (e *Engine) charge(ctx context.Context, a *Ask, r *Result) error {
 		err := e.ask(ctx, a, r)
 		e.tryOut(ctx, a, r)
 		return err
-	case !e.store.answers():
+	case !e.store.Answers():
 		r.ShadowErr = errNotTried
 		return e.ask(ctx, a, r)
 	}
