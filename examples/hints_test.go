@@ -73,7 +73,9 @@ func TestHints(t *testing.T) {
 			{"200", []string{"(1000 tokens)"}},
 		}},
 		{"llm", time.Minute, nil, []string{"301", "401", "/limits/"}, []answer{
-			{"200", []string{`"1000-tokens-per-minute";r=695;`, `"4-in-flight";r=3`, "(10 tokens)"}},
+			{"200", []string{
+				"X-Ratelimit-Remaining-Tokens: 695", "X-Ratelimit-Remaining-Concurrent-Requests: 3", "(10 tokens)",
+			}},
 			{"401", []string{"Bearer realm"}},
 		}},
 		{"overage", 28 * 24 * time.Hour, nil, []string{"Ann", "3 requests", "4 more"}, []answer{
