@@ -197,7 +197,7 @@ func TestLeftTake(t *testing.T) {
 		}
 		done := make(chan bool, 1)
 		server.Resume()
-		left.Call.Then(func(recorded bool, err error) {
+		left.Then(func(recorded bool, err error) {
 			if err != nil {
 				t.Error(err)
 			}

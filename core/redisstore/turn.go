@@ -91,9 +91,9 @@ func (s *redisStore) unanswered(ctx context.Context, before []*part, err error) 
 		s.giveBack(ctx, before, 0) //nolint:errcheck // whoever gets the error settles the request
 		return err
 	}
-	all := new(store.Call)
-	left.Call.Then(func(recorded bool, err error) { all.End(recorded || len(before) > 0, err) })
-	return &store.LeftError{Err: left.Err, Call: all}
+	all := &store.LeftError{Err: left.Err}
+	left.Then(func(recorded bool, err error) { all.End(recorded || len(before) > 0, err) })
+	return all
 }
 
 // giveBackTimeout is how long giving back takes at most. It goes on when the caller's context has ended.

@@ -114,7 +114,7 @@ func TestInTurnWithoutAnAnswer(t *testing.T) {
 		t.Fatalf("%v, want a LeftError", err)
 	}
 	recorded := make(chan bool, 1)
-	left.Call.Then(func(was bool, _ error) { recorded <- was })
+	left.Then(func(was bool, _ error) { recorded <- was })
 	if !<-recorded {
 		t.Error("the first server has recorded the request, and the caller is told that nobody has")
 	}

@@ -123,7 +123,7 @@ func (g *Guard) ping() error {
 	}
 	var left *store.LeftError
 	if errors.As(err, &left) {
-		left.Call.Then(func(bool, error) { g.pings.Add(-1) })
+		left.Then(func(bool, error) { g.pings.Add(-1) })
 	} else {
 		g.pings.Add(-1)
 	}

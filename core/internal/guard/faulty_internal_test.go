@@ -93,7 +93,7 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 	}
 	if f == leaves || f == drops || f == hangs || f == waits {
 		<-ctx.Done()
-		call := new(store.Call)
+		left := &store.LeftError{Err: &store.StoreError{Err: ctx.Err(), Class: "timeout"}}
 		go func() {
 			if time.Sleep(time.Since(begun)); f == hangs {
 				time.Sleep(time.Minute)
@@ -107,9 +107,9 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 				err = nil
 			}
 			s.mu.Unlock()
-			call.End(recorded, err)
+			left.End(recorded, err)
 		}()
-		return &store.LeftError{Err: &store.StoreError{Err: ctx.Err(), Class: "timeout"}, Call: call}
+		return left
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -103,7 +103,7 @@ func (g *Guard) fly(err error, takes []store.Take) (land func()) {
 	}
 	g.depart(kept)
 	return func() {
-		left.Call.Then(func(recorded bool, err error) { g.landed(kept, recorded || err != nil) })
+		left.Then(func(recorded bool, err error) { g.landed(kept, recorded || err != nil) })
 	}
 }
 

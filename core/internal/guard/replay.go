@@ -208,7 +208,7 @@ func (g *Guard) aside(b *backlog, op event.Operation, f func(context.Context) er
 	var left *store.LeftError
 	if errors.As(err, &left) {
 		ended := make(chan struct{})
-		left.Call.Then(func(bool, error) { close(ended) })
+		left.Then(func(bool, error) { close(ended) })
 		<-ended
 	}
 	if !store.IsOutage(err) {

@@ -54,8 +54,8 @@ func (sh *shard) findShared(s *Store, k *store.Key, hash uint64) *entry {
 	return sh.entries.find(&shares, shares.Hash())
 }
 
-// share finds and locks the entry for a key that has none, given the one that it may share, or nil. With add, it adds one
-// with the log of a limit: of the key's own if there is a place.
+// share finds and locks the entry for a key that has none, given the one that it may share, or nil. With add, it adds
+// one with the log of a limit: of the key's own if there is a place.
 func (s *Store) share(p *part, k *store.Key, limit *store.Limit, add bool) {
 	sh, shared := p.shard, p.entry
 	if shared != nil {

@@ -101,8 +101,8 @@ func (s *Store) takeLocked(takes []store.Take, answers []store.Answer, now insta
 	}
 }
 
-// find finds the log of a part, and locks its entry unless an earlier part has. With add, it adds what is not there. The
-// caller holds the shard's lock, without which no shared entry is locked.
+// find finds the log of a part, and locks its entry unless an earlier part has. With add, it adds what is not there.
+// The caller holds the shard's lock, without which no shared entry is locked.
 func (s *Store) find(p *part, earlier []part, k *store.Key, limit *store.Limit, add bool) {
 	sh := p.shard
 	sh.now = max(sh.now, p.at)

@@ -79,7 +79,7 @@ type Question struct {
 	answered chan struct{} // receives a value when Reply and the following are set
 	timer    *time.Timer   // of the caller, if its context has only a deadline; or nil
 	err      error
-	call     store.Call // of a caller that has left
+	left     store.LeftError // of a caller that has left
 }
 
 const idLength = 8
@@ -223,14 +223,15 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 	}
 	switch {
 	case q.owner.CompareAndSwap(waiting, left): // it is not sent any more
-		q.call.End(false, nil)
+		q.left.End(false, nil)
 	case q.owner.CompareAndSwap(sent, left):
 		q.in.leave()
 	default:
 		<-q.answered
 		return q.err
 	}
-	return &store.LeftError{Err: c.Failed(c.dial.reason(ctx.Err())), Call: &q.call}
+	q.left.Err = c.Failed(c.dial.reason(ctx.Err()))
+	return &q.left
 }
 
 // waits waits for the answer, or for the end of the context. It reports whether there is an answer.
@@ -435,7 +436,7 @@ func (c *call) end() (again bool) {
 			if q.owner.CompareAndSwap(sent, answered) {
 				q.answered <- struct{}{}
 			} else {
-				q.call.End(err == nil && (c.Recorded == nil || c.Recorded(q)), err)
+				q.left.End(err == nil && (c.Recorded == nil || c.Recorded(q)), err)
 			}
 		}
 	}

@@ -260,7 +260,7 @@ func TestCallersThatLeave(t *testing.T) {
 				if !errors.As(err, &failed) || failed.Class != ClassTimeout {
 					t.Errorf("%s: %v, want the class timeout", key, err)
 				}
-				gone.Call.Then(func(recorded bool, err error) {
+				gone.Then(func(recorded bool, err error) {
 					mu.Lock()
 					defer mu.Unlock()
 					endings[key] = ending{recorded, err}
