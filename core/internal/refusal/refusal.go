@@ -7,13 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
+	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/errtypes"
-	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -75,7 +77,7 @@ func (l *Log) log(ctx context.Context, a about, level slog.Level, text string, e
 	}
 	attrs = append(attrs, slog.String("policy", a.policy))
 	if p := (*adapter.PanicError)(nil); errors.As(err, &p) {
-		attrs = append(attrs, slog.String("place", setup.PlaceOf(p)), slog.String("value", fmt.Sprintf("%T", p.Value)))
+		attrs = append(attrs, slog.String("place", placeOf(p)), slog.String("value", fmt.Sprintf("%T", p.Value)))
 	}
 	if leftOut > 0 {
 		attrs = append(attrs, slog.Int("lines left out", leftOut))
@@ -106,4 +108,29 @@ func (l *Log) due(a about) (leftOut int, due bool) {
 	}
 	leftOut, last.leftOut, last.logged = last.leftOut, 0, now
 	return leftOut, true
+}
+
+// placeOf returns the nearest function outside of sash and the runtime that led to a panic, with file and line:
+// "api.Login api/routes.go:41".
+func placeOf(p *adapter.PanicError) string {
+	frames := p.Frames()
+	for more := true; more; {
+		var f runtime.Frame
+		if f, more = frames.Next(); isOutside(&f) {
+			dir, file := path.Split(f.File)
+			return fmt.Sprintf("%s %s:%d", f.Function, path.Join(path.Base(dir), file), f.Line)
+		}
+	}
+	return "unknown"
+}
+
+// isOutside reports whether a frame belongs to neither sash nor the runtime. The tests of sash count as outside, like
+// the code of users.
+func isOutside(f *runtime.Frame) bool {
+	for _, own := range [...]string{"github.com/sashlimit/sash/", "runtime.", "runtime/", "internal/runtime/"} {
+		if strings.HasPrefix(f.Function, own) {
+			return strings.HasSuffix(f.File, "_test.go")
+		}
+	}
+	return f.Function != ""
 }

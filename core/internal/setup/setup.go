@@ -6,9 +6,6 @@ package setup
 import (
 	"context"
 	"log/slog"
-	"path"
-	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -105,51 +102,4 @@ func (c *Requests) checkText(r adapter.Request, text string) {
 				"use core.ByAddr, which leaves out the port and distinguishes IPv6 clients by their /64")
 		})
 	}
-}
-
-const modulePath = "github.com/sashlimit/sash/"
-
-// isOutside reports whether a frame belongs to neither sash nor the runtime. The tests of sash count as outside, like
-// the code of users.
-func isOutside(f *runtime.Frame) bool {
-	switch {
-	case strings.HasSuffix(f.File, "_test.go"):
-		return true
-	case f.Function == "",
-		strings.HasPrefix(f.Function, modulePath),
-		strings.HasPrefix(f.Function, "runtime."),
-		strings.HasPrefix(f.Function, "runtime/"),
-		strings.HasPrefix(f.Function, "internal/runtime/"):
-		return false
-	}
-	return true
-}
-
-// find returns the nearest of the frames for which is returns true, or one without a function.
-func find(frames *runtime.Frames, is func(*runtime.Frame) bool) runtime.Frame {
-	for {
-		switch frame, more := frames.Next(); {
-		case is(&frame):
-			return frame
-		case !more:
-			return runtime.Frame{}
-		}
-	}
-}
-
-// PlaceOf returns the nearest function outside of sash and the runtime that led to the panic, with file and line.
-func PlaceOf(p *adapter.PanicError) string {
-	if f := find(p.Frames(), isOutside); f.Function != "" {
-		return f.Function + " " + position(f)
-	}
-	return "unknown"
-}
-
-// position returns a frame's file, with only the last directory, and line: "api/routes.go:41".
-func position(f runtime.Frame) string {
-	if f.File == "" {
-		return "unknown"
-	}
-	dir, file := path.Split(f.File)
-	return path.Join(path.Base(dir), file) + ":" + strconv.Itoa(f.Line)
 }
