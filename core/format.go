@@ -90,18 +90,13 @@ func (l Limiter) LogValue() slog.Value { return slog.GroupValue(l.attrs()...) }
 
 // limitsText returns the limits, or how they are chosen.
 func (l *Limiter) limitsText() string {
-	set := l.gate.Policy.Set
 	switch {
 	case l.gate.Rules != nil:
 		return ""
-	case set == nil:
+	case l.gate.Policy.Set == nil:
 		return "LimitBy"
 	}
-	texts := make([]string, len(set.Limits))
-	for i := range set.Limits {
-		texts[i] = set.Limits[i].Text
-	}
-	return strings.Join(texts, ",")
+	return l.gate.Policy.Set.Text()
 }
 
 func (l *Limiter) attrs() []slog.Attr {

@@ -190,9 +190,8 @@ func (l inside) RemoveOverrideNamed(ctx context.Context, name, key string) error
 
 // overrideNamed finds the key of a kind with a name, and the identity that a text names.
 func (l inside) overrideNamed(call, name, text string) (named *engine.OverrideKey, id identity, err error) {
-	if !l.engine.HasOverrides() {
-		return nil, id, configError(call, "no overrides", "the limiter does not look for overrides",
-			"make it with core.WithOverrides()")
+	if err = l.engine.LacksOverrides(call); err != nil {
+		return nil, id, err
 	}
 	policy, limit, _ := strings.Cut(name, "/")
 	var names []string // of the keys of the policy or the rule

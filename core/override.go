@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/engine"
@@ -96,7 +97,11 @@ func (d Decision) Override(ctx context.Context, o Override) error {
 	if d.result.Set == nil {
 		return errNotLimited("Override")
 	}
-	return d.result.SetOverride(ctx, o.By.spec, o.inner())
+	k, id := d.result.OverrideKey(o.By.spec)
+	if k == nil {
+		return noSuchKey("Override", o.By)
+	}
+	return d.limiter.engine.SetOverride(ctx, k, id, id.Label(), o.inner())
 }
 
 // RemoveOverride ends the override of a key, which is a text as for [Limiter.Override]. by is the key of limits with
@@ -149,14 +154,12 @@ func (l *Limiter) overridden(call, text string, by Key) (k *engine.OverrideKey, 
 	case set == nil:
 		k = l.engine.OverrideKeyOf(by.spec)
 	default:
-		for _, known := range l.engine.OverrideKeys(set) {
-			if by.spec == nil && known.Own || by.spec != nil && known.Spec == by.spec {
-				k = known
-			}
-		}
-		if k == nil {
+		all := l.engine.OverrideKeys(set)
+		of := slices.IndexFunc(all, func(k *engine.OverrideKey) bool { return k.IsBy(by.spec) })
+		if of < 0 {
 			return nil, id, noSuchKey(call, by)
 		}
+		k = all[of]
 	}
 	id, err = k.Spec.IdentityOf(call, text, &l.gate.Prefixes)
 	return k, id, err

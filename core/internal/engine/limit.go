@@ -235,15 +235,6 @@ func (e *Engine) keyOf(g *Given, o *owner) *Key {
 	return k
 }
 
-// textOf returns limits as users write them.
-func textOf(limits []Limit) string {
-	texts := make([]string, len(limits))
-	for i := range limits {
-		texts[i] = limits[i].Text
-	}
-	return strings.Join(texts, ",")
-}
-
 func names(limits []Limit) []string {
 	all := make([]string, len(limits))
 	for i := range limits {

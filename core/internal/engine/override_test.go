@@ -225,7 +225,8 @@ func TestOverridesOfRules(t *testing.T) {
 			t.Fatalf("denied by %v", r.Denying())
 		}
 		o := &engine.Override{Limits: limits(t, "5/minute"), Until: inAnHour()}
-		if err = r.SetOverride(t.Context(), nil, o); err != nil { // of the rule that denied
+		k, id := r.OverrideKey(nil) // of the rule that denied
+		if err = e.SetOverride(t.Context(), k, id, "a", o); err != nil {
 			t.Fatal(err)
 		}
 		if r = allow(t, e, set, a); !r.Allowed || !slices.Contains(r.Set.Names, "a-5-per-minute") {

@@ -74,15 +74,15 @@ func (e *Engine) OverrideKeyOf(spec *keys.Spec) *OverrideKey {
 // SetOverride keeps an override of an identity of a key. text is the identity as it was given. The error has a
 // [store.ConfigError] for each mistake, or is a [store.StoreError].
 func (e *Engine) SetOverride(ctx context.Context, k *OverrideKey, id store.Identity, text string, o *Override) error {
-	if e.overrides == nil {
-		return noOverrides("Override")
-	}
-	return e.setOverride(ctx, k, id, text, o, "")
+	return e.setOverride(ctx, "Override", k, id, text, o, "")
 }
 
 func (e *Engine) setOverride(
-	ctx context.Context, k *OverrideKey, id store.Identity, text string, o *Override, mark string,
+	ctx context.Context, call string, k *OverrideKey, id store.Identity, text string, o *Override, mark string,
 ) error {
+	if err := e.LacksOverrides(call); err != nil {
+		return err
+	}
 	if len(e.config.Secret) > 0 {
 		text = "" // which must not be readable
 	}
@@ -126,33 +126,23 @@ func (e *Engine) fits(k *OverrideKey, o *Override) (err error) {
 	return err
 }
 
-// SetOverride is [Engine.SetOverride] for the identity of a decision: of the own key if spec is nil, else of that key.
-func (r *Result) SetOverride(ctx context.Context, spec *keys.Spec, o *Override) error {
+// OverrideKey returns a key of the request that overrides can be of, and the identity that it has found: the own key if
+// spec is nil, of the rule that has denied or the first one, and otherwise that key. It returns nil if there is none.
+func (r *Result) OverrideKey(spec *keys.Spec) (*OverrideKey, store.Identity) {
 	for i, all := 0, r.all(); i < len(all); i++ {
-		k := r.limitOf(i).key
-		if spec == nil && !k.Own || spec != nil && k.Spec != spec || k.owner.rule != nil && k.owner.rule != r.Rule() {
-			continue
+		if k := r.limitOf(i).key; k.IsBy(spec) && (k.owner.rule == nil || k.owner.rule == r.Rule()) {
+			of := &OverrideKey{Key: k, Policy: k.policy(), bases: []*Set{r.Set}}
+			return of, all[i].Key.Identity.Clone()
 		}
-		of := &OverrideKey{Key: k, Policy: k.policy(), bases: []*Set{r.Set}}
-		id := all[i].Key.Identity.Clone()
-		return r.engine.SetOverride(ctx, of, id, id.Label(), o)
 	}
-	name := "the limiter's key"
-	if spec != nil {
-		name = spec.Name
-	}
-	return configError("Override", name, "no limit has this key",
-		"set By to the key of a limit, or leave it out for the limiter's own key")
+	return nil, store.Identity{}
 }
 
 // Pause denies all requests of an identity of the own key until an instant, unless a later pause is in force. Another
 // override of the identity applies again afterwards.
 func (e *Engine) Pause(ctx context.Context, id store.Identity, text string, until time.Time) error {
-	if e.overrides == nil {
-		return noOverrides("Pause")
-	}
 	o := &Override{Denied: true, Until: until, Note: "a pause"}
-	return e.setOverride(ctx, e.OverrideKeyOf(nil), id, text, o, pauseMark)
+	return e.setOverride(ctx, "Pause", e.OverrideKeyOf(nil), id, text, o, pauseMark)
 }
 
 // pauseMark ends the ID of an override that is a pause.
@@ -160,8 +150,8 @@ const pauseMark = ":pause"
 
 // RemoveOverride ends the override and the pause of an identity.
 func (e *Engine) RemoveOverride(ctx context.Context, k *OverrideKey, id store.Identity) error {
-	if e.overrides == nil {
-		return noOverrides("RemoveOverride")
+	if err := e.LacksOverrides("RemoveOverride"); err != nil {
+		return err
 	}
 	key := store.Key{Namespace: k.overrides, Identity: id}
 	err := e.overrides.put(ctx, store.Override{Name: key.String()})
@@ -170,8 +160,8 @@ func (e *Engine) RemoveOverride(ctx context.Context, k *OverrideKey, id store.Id
 
 // RemoveOverrideByID ends the override with an ID.
 func (e *Engine) RemoveOverrideByID(ctx context.Context, id string) error {
-	if e.overrides == nil {
-		return noOverrides("RemoveOverrideByID")
+	if err := e.LacksOverrides("RemoveOverrideByID"); err != nil {
+		return err
 	}
 	return e.overrides.put(ctx, store.Override{Name: id})
 }
@@ -179,8 +169,8 @@ func (e *Engine) RemoveOverrideByID(ctx context.Context, id string) error {
 // Overrides reads the overrides from the store and returns those in force, ordered by policy and key. The error is of
 // those that cannot be read, or a [store.StoreError].
 func (e *Engine) Overrides(ctx context.Context) ([]*Override, error) {
-	if e.overrides == nil {
-		return nil, noOverrides("Overrides")
+	if err := e.LacksOverrides("Overrides"); err != nil {
+		return nil, err
 	}
 	return e.overrides.list(ctx)
 }
@@ -192,7 +182,11 @@ func (o *Override) IsOf(k *OverrideKey) bool {
 	return ok && (k.Spec == nil || k.Spec.MayFind(kind))
 }
 
-func noOverrides(call string) error {
+// LacksOverrides returns an error for a call unless the engine looks for overrides.
+func (e *Engine) LacksOverrides(call string) error {
+	if e.overrides != nil {
+		return nil
+	}
 	return configError(call, "no overrides", "the limiter does not look for overrides",
 		"make it with core.WithOverrides()")
 }

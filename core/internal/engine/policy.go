@@ -21,7 +21,7 @@ func (e *Engine) Compile(given []Given, shadow bool) (*Set, error) {
 	}
 	s, err := e.newSetOf(given, e.owner, "limits")
 	if e.ban != nil && len(s.Limits) > 0 && !slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.bans() }) {
-		err = errors.Join(err, configError("WithBan", textOf(s.Limits),
+		err = errors.Join(err, configError("WithBan", s.Text(),
 			"bans need a limit that has a window and the limiter's key", "add one, or leave the option out"))
 	}
 	return s, err

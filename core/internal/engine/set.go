@@ -46,6 +46,11 @@ type Key struct {
 // is reports whether two keys find the same logs for a request.
 func (k *Key) is(other *Key) bool { return k.Spec == other.Spec && k.Namespace == other.Namespace }
 
+// IsBy reports whether a key is that of limits with By, or the own one if spec is nil.
+func (k *Key) IsBy(spec *keys.Spec) bool {
+	return spec == nil && k.Own || spec != nil && k.Spec == spec
+}
+
 // policy returns the name of the policy or the rule, for people.
 func (k *Key) policy() string {
 	if k.owner.rule != nil {
@@ -215,6 +220,15 @@ func (s *Set) UnitNames() (all []string) {
 		}
 	}
 	return all
+}
+
+// Text returns the limits as users write them.
+func (s *Set) Text() string {
+	texts := make([]string, len(s.Limits))
+	for i := range s.Limits {
+		texts[i] = s.Limits[i].Text
+	}
+	return strings.Join(texts, ",")
 }
 
 // Counts reports whether a limit counts the unit with a name.
