@@ -115,37 +115,29 @@ func (l *Form) SetAnchor(anchor time.Time) {
 
 // String formats the limit as [Parse] reads it. It leaves out the algorithm of a limit without a burst.
 func (l Limit) String() string {
+	period := l.Period()
+	if l.Calendar.IsSet() {
+		period = l.Calendar.String()
+	}
+	return l.join(" ", "/", period, burst, inFlight)
+}
+
+// DefaultName returns the name of the limit unless it is given one.
+func (l Limit) DefaultName() string { return l.join("-", "-per-", l.Period(), "-burst-", "-in-flight") }
+
+// join joins what a limit has, with the words before the unit, the period and the burst, or for requests in flight.
+func (l Limit) join(unit, per, period, burst, inFlight string) string {
 	text := strconv.Itoa(l.Quota)
 	if l.InFlight {
 		return text + inFlight
 	}
 	if l.Unit != "" {
-		text += " " + l.Unit
+		text += unit + l.Unit
 	}
-	if l.Calendar.IsSet() {
-		return text + "/" + l.Calendar.String()
-	}
-	text += "/" + l.Period()
-	if l.Algorithm == store.TokenBucket {
+	if text += per + period; l.Algorithm == store.TokenBucket {
 		text += burst + strconv.Itoa(l.Burst)
 	}
 	return text
-}
-
-// DefaultName returns the name of the limit unless it is given one.
-func (l Limit) DefaultName() string {
-	name := strconv.Itoa(l.Quota)
-	if l.InFlight {
-		return name + "-in-flight"
-	}
-	if l.Unit != "" {
-		name += "-" + l.Unit
-	}
-	name += "-per-" + l.Period()
-	if l.Algorithm == store.TokenBucket {
-		name += "-burst-" + strconv.Itoa(l.Burst)
-	}
-	return name
 }
 
 // Period names the window, in its largest whole unit: "minute", "5m", "1500ms".
