@@ -58,18 +58,25 @@ func ByClaim(claim string, cfg Config) core.Key {
 	if err != nil {
 		return core.KeyOf("jwt", nil, err)
 	}
-	scope := scopeOf(v.path)
-	return core.KeyOf("jwt", func(r adapter.Request) (string, string, error) {
+	return keyOf(v.path, func(r adapter.Request) (jwt.MapClaims, error) {
 		token, err := v.find(r)
 		if err != nil {
-			return "", "", err
+			return nil, err
 		}
-		claims, err := v.verify(token)
+		return v.verify(token)
+	})
+}
+
+// keyOf returns the key of the claim at a path in the claims that read returns, which it keeps.
+func keyOf(path []string, read func(adapter.Request) (jwt.MapClaims, error)) core.Key {
+	scope := scopeOf(path)
+	return core.KeyOf("jwt", func(r adapter.Request) (string, string, error) {
+		claims, err := read(r)
 		if err != nil {
 			return "", "", err
 		}
 		keep(r, claims)
-		return identity(claims, v.path, scope)
+		return identity(claims, path, scope)
 	})
 }
 
@@ -96,16 +103,7 @@ func ByContextClaim(key any, claim string) core.Key {
 	if faults != nil {
 		return core.KeyOf("jwt", nil, faults...)
 	}
-	path := []string{claim}
-	scope := scopeOf(path)
-	return core.KeyOf("jwt", func(r adapter.Request) (string, string, error) {
-		claims, err := verified(r.Value(key))
-		if err != nil {
-			return "", "", err
-		}
-		keep(r, claims)
-		return identity(claims, path, scope)
-	})
+	return keyOf([]string{claim}, func(r adapter.Request) (jwt.MapClaims, error) { return verified(r.Value(key)) })
 }
 
 // verified is what middleware has left, as claims.
