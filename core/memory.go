@@ -110,8 +110,8 @@ func (s *MemoryStore) Merge(_ context.Context, m store.MergeRequest) error {
 	return withKey(&m.Key, func() { s.logs.Merge(&m) })
 }
 
-// Reset implements [store.Store]. For a key that shares logs it does nothing, because they also hold units of other
-// keys.
+// Reset implements [store.Store]. Of logs that the key shares it removes what the key has there, unless their algorithm
+// counts: then it does nothing, because other keys count in them as well.
 func (s *MemoryStore) Reset(_ context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
 	return withKey(&key, func() { s.logs.Reset(&key, limits, young) })
 }
