@@ -124,7 +124,7 @@ func TestDenialsOutlastAReload(t *testing.T) {
 				t.Errorf("%v, want a denial", e)
 			}
 			s.Fail(errDown)
-			f.reload(l, text + "# other\n")
+			f.reload(l, text+"# other\n")
 			l.follow("0/3 user=a")
 			s.Fail(nil)
 			if err := l.Close(); err != nil {
