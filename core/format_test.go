@@ -77,7 +77,8 @@ func (k *keeper) keep(values ...any) {
 }
 
 func (k *keeper) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	k.keep(takes[0], &takes[0])
+	first := takes[0] // takes are used again afterwards
+	k.keep(first, &first)
 	if k.fail {
 		return k.failed
 	}
