@@ -21,14 +21,12 @@ const (
 	// If your own store does not implement store.Merger and store.Settler, nothing is added to it afterwards: it may
 	// then admit a quota that this process has admitted in the outage. Asking for FailLocal with such a store is an
 	// error.
-	FailLocal Failure = iota
+	FailLocal = Failure(guard.Local)
 	// FailOpen admits every request, and counts none.
-	FailOpen
+	FailOpen = Failure(guard.Open)
 	// FailClosed refuses every request: 503 with Retry-After.
-	FailClosed
+	FailClosed = Failure(guard.Closed)
 )
-
-var guardFailure = [...]guard.Failure{FailLocal: guard.Local, FailOpen: guard.Open, FailClosed: guard.Closed}
 
 func (f Failure) String() string {
 	if f < FailLocal || f > FailClosed {
@@ -46,7 +44,7 @@ func WithFailure(f Failure) Option {
 	g := given{name: "WithFailure", inRules: "failure in the file"}
 	return g.optionIf(FailLocal <= f && f <= FailClosed, strconv.Itoa(int(f)), "there is no such value",
 		"choose FailLocal, FailOpen or FailClosed", func(c *config) {
-			c.guard.Failure, c.guard.Label = guardFailure[f], f.String()
+			c.guard.Failure, c.guard.Label = guard.Failure(f), f.String()
 			c.failLocal = f == FailLocal
 		})
 }

@@ -39,7 +39,7 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	if given.Rules != nil {
 		c.refuseInRules()
 		c.guard.Failure = given.Failure
-		c.guard.Label = Failure(slices.Index(guardFailure[:], given.Failure)).String()
+		c.guard.Label = Failure(given.Failure).String()
 	}
 	c.faults.add(c.spread != nil && c.gate.Mode == store.ModeChargeDenied, "WithSpread", "with WithCountDenied",
 		"each request that is denied prolongs the wait, so there are no instants to hand out", "leave one of them out")

@@ -33,8 +33,8 @@ func (r *Result) asksAgain() (set *Set, a Ask) {
 func (r *Result) asking() (*Set, Ask) {
 	a := Ask{Cost: r.Cost, Mode: r.Mode, Tries: true, NoPermits: true}
 	if r.base != nil {
-		a.Identities, a.Costs = r.base.identities, r.base.costs
-		return r.base.set, a
+		a.Identities, a.Costs = r.base.Ask.Identities, r.base.Ask.Costs
+		return r.base.Set, a
 	}
 	a.Identities, a.Costs = make([]store.Identity, len(r.Set.Keys)), make([]int, len(r.Set.Limits))
 	all := r.all()
@@ -45,26 +45,11 @@ func (r *Result) asking() (*Set, Ask) {
 	return r.Set, a
 }
 
-// base is what a request was asked before overrides have replaced limits.
-type base struct {
-	set        *Set
-	identities []store.Identity
-	costs      []int // of the limits of set
-}
-
-func newBase(set *Set, a *Ask) *base {
-	b := &base{set, slices.Clone(a.Identities), make([]int, len(set.Limits))}
+// newBase returns what a request was asked before overrides have replaced limits.
+func newBase(set *Set, a *Ask) *Trial {
+	b := &Trial{set, Ask{Identities: slices.Clone(a.Identities), Costs: make([]int, len(set.Limits))}}
 	for i := range set.Limits {
-		b.costs[i] = a.cost(set, i)
+		b.Ask.Costs[i] = a.cost(set, i)
 	}
 	return b
-}
-
-// clone returns a copy that refers to no memory of the request.
-func (b *base) clone() *base {
-	own := &base{b.set, slices.Clone(b.identities), b.costs}
-	for i := range own.identities {
-		own.identities[i] = own.identities[i].Clone()
-	}
-	return own
 }

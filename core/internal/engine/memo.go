@@ -18,11 +18,15 @@ func (m *memo[K, V]) find(k K) (v V, ok bool) {
 	return v, ok
 }
 
-// add remembers a value, unless there is one for the key, and returns the one that is remembered.
-func (m *memo[K, V]) add(k K, v V) V {
+// get returns the value for a key, which it makes if there is none.
+func (m *memo[K, V]) get(k K, made func() V) V {
+	if known, ok := m.find(k); ok {
+		return known
+	}
+	v := made()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known, ok := m.values[k]; ok {
+	if known, ok := m.values[k]; ok { // meanwhile
 		return known
 	}
 	m.put(k, v)

@@ -33,12 +33,9 @@ const mostNamespaces = 4096
 
 // namespace returns the namespace of a policy and a part of it, the same one while it is remembered.
 func (e *Engine) namespace(policy, part string) *store.Namespace {
-	name := policy + ":" + part
-	if known, ok := e.namespaces.find(name); ok {
-		return known
-	}
-	made := store.NewNamespace(strings.Clone(policy), strings.Clone(part), e.config.Secret)
-	return e.namespaces.add(name, made)
+	return e.namespaces.get(policy+":"+part, func() *store.Namespace {
+		return store.NewNamespace(strings.Clone(policy), strings.Clone(part), e.config.Secret)
+	})
 }
 
 const (

@@ -72,13 +72,11 @@ type overriddenID struct {
 
 // overrideSet returns a set with an override of a key, which is the same set if it replaces no limit.
 func (e *Engine) overrideSet(s *Set, k *Key, o *Override) (*Set, error) {
-	id := overriddenID{s, k, o.text}
-	if with, ok := e.overridden.find(id); ok {
-		return with.set, with.err
-	}
-	with, err := e.newOverridden(s, k, o)
-	made := e.overridden.add(id, overridden{with, err})
-	return made.set, made.err
+	with := e.overridden.get(overriddenID{s, k, o.text}, func() overridden {
+		set, err := e.newOverridden(s, k, o)
+		return overridden{set, err}
+	})
+	return with.set, with.err
 }
 
 // overridden is a set with an override, or why there is none.

@@ -184,7 +184,7 @@ func (e *Engine) combine(rules []*Rule, shadow bool) (*Set, error) {
 	if err := e.admit(s); err != nil {
 		return nil, err
 	}
-	return e.combined.add(of, s), nil
+	return e.combined.get(of, func() *Set { return s }), nil
 }
 
 func tooMany(rules []*Rule, shadow bool) error {

@@ -27,9 +27,10 @@ type seenID struct {
 func (e *Engine) notice(limits []Limit) {
 	for i := range limits {
 		l := &limits[i]
-		id := seenID{l.key.Namespace, l.Log()}
-		if _, known := e.seen.find(id); !known && !l.InFlight {
-			e.seen.add(id, seenLog{l.key.Namespace, l.stored(false)})
+		if !l.InFlight {
+			e.seen.get(seenID{l.key.Namespace, l.Log()}, func() seenLog {
+				return seenLog{l.key.Namespace, l.stored(false)}
+			})
 		}
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math/bits"
+	"slices"
 	"strconv"
 	"time"
 
@@ -41,7 +42,7 @@ type Result struct {
 	ShadowErr error   // why there is none, or nil
 
 	engine      *Engine
-	base        *base         // what was asked before overrides, if they have changed it
+	base        *Trial        // what was asked before overrides, if they have changed it
 	sent        store.Mode    // the mode of the takes
 	takes, asks int           // takes that were made, and how many of them are asked
 	at          time.Duration // since the process started, when the takes were made, if somebody needs it
@@ -315,7 +316,12 @@ func (r *Result) Keep() {
 		all[i].Key = all[i].Key.Clone()
 	}
 	if r.base != nil {
-		r.base = r.base.clone()
+		base := *r.base
+		base.Ask.Identities = slices.Clone(base.Ask.Identities)
+		for i := range base.Ask.Identities {
+			base.Ask.Identities[i] = base.Ask.Identities[i].Clone()
+		}
+		r.base = &base
 	}
 	if r.Shadow != nil {
 		shadow := *r.Shadow

@@ -64,11 +64,7 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 		defer e.wake(t)
 		return e.store.Settle(ctx, store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Cost: cost}, false)
 	}
-	id := settledID{t.ID, limit}
-	c, ok := e.settled.find(id)
-	if !ok {
-		c = e.settled.add(id, new(current))
-	}
+	c := e.settled.get(settledID{t.ID, limit}, func() *current { return new(current) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known {

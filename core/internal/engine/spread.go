@@ -35,7 +35,7 @@ func (e *Engine) spreadOut(ctx context.Context, r *Result) {
 			s, ok := e.spreads.find(id)
 			if !ok {
 				id.identity = id.identity.Clone()
-				s = e.spreads.add(id, new(spreadLog))
+				s = e.spreads.get(id, func() *spreadLog { return new(spreadLog) })
 			}
 			r.Retry = max(r.Retry, s.wait(ctx, r, limit))
 		}
