@@ -116,16 +116,8 @@ func (l inside) Limits() string { return l.limitsText() }
 // Inside is for packages of this module: what the engine has found.
 func (d *Decision) Inside() *engine.Result { return &d.result }
 
-// OverrideKeys returns the names of the keys that overrides can be of: the policy or a rule for its own key, and with a
-// slash and the name of a limit for that limit's key. Without WithOverrides there are none.
-func (l inside) OverrideKeys() (names []string) {
-	for _, k := range l.overridable() {
-		names = append(names, k.Name)
-	}
-	return names
-}
-
-func (l *Limiter) overridable() []*engine.OverrideKey {
+// OverrideKeys returns the keys that overrides can be of. Without WithOverrides there are none.
+func (l inside) OverrideKeys() []*engine.OverrideKey {
 	switch {
 	case !l.engine.HasOverrides():
 		return nil
@@ -139,16 +131,6 @@ func (l *Limiter) overridable() []*engine.OverrideKey {
 		return l.engine.OverrideKeys(l.gate.Policy.Set)
 	}
 	return []*engine.OverrideKey{l.engine.OverrideKeyOf(nil)}
-}
-
-// LimitsOf returns the limits of a key with one of these names, as users write them.
-func (l inside) LimitsOf(name string) (limits []string) {
-	for _, k := range l.overridable() {
-		if k.Name == name {
-			limits = append(limits, k.Texts...)
-		}
-	}
-	return limits
 }
 
 // LookUp returns the decision about a key that a text names, for a page: nothing is taken.
@@ -166,7 +148,7 @@ func (l inside) LookUp(ctx context.Context, key string) (d Decision, err error) 
 	return d, err
 }
 
-// OverrideNamed is Override for a key with one of the names of OverrideKeys.
+// OverrideNamed is Override for a key with one of the names that OverrideKeys have.
 func (l inside) OverrideNamed(ctx context.Context, name, key string, o Override) error {
 	k, id, err := l.overrideNamed("Override", name, key)
 	if err != nil {
@@ -195,7 +177,7 @@ func (l inside) overrideNamed(call, name, text string) (named *engine.OverrideKe
 	}
 	policy, limit, _ := strings.Cut(name, "/")
 	var names []string // of the keys of the policy or the rule
-	for _, k := range l.overridable() {
+	for _, k := range l.OverrideKeys() {
 		if k.Policy == policy {
 			names = append(names, k.Name)
 			if k.Name == name || slices.Contains(k.Limits, limit) {

@@ -188,5 +188,6 @@ func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bo
 	if err != nil {
 		return true, err
 	}
-	return true, l.engine.Pause(ctx, id, key, until)
+	pause := &engine.Override{Denied: true, Pause: true, Until: until, Note: "a pause"}
+	return true, l.engine.SetOverride(ctx, l.engine.OverrideKeyOf(nil), id, key, pause)
 }

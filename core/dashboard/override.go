@@ -44,8 +44,8 @@ func (h *handler) overrides(r *http.Request, _ *struct{}) (any, error) {
 	m := overridesMessage{Keys: []overrideKey{}, Overrides: []overrideMessage{}}
 	notes := h.identities || h.mayAct(r)
 	for _, l := range h.board.overridable() {
-		for _, name := range l.Inside().OverrideKeys() {
-			m.Keys = append(m.Keys, overrideKey{l.policy, name})
+		for _, k := range l.Inside().OverrideKeys() {
+			m.Keys = append(m.Keys, overrideKey{l.policy, k.Name})
 		}
 		all, err := h.board.read.overrides(r.Context(), l)
 		if err != nil {
@@ -162,7 +162,13 @@ func (h *handler) override(r *http.Request, q *overrideQuestion) (any, error) {
 	if l == nil {
 		return nil, errNoLimiter
 	}
-	o, err := q.override(l.Inside().LimitsOf(q.Name))
+	var limits []string // that it would replace
+	for _, k := range l.Inside().OverrideKeys() {
+		if k.Name == q.Name {
+			limits = k.Texts
+		}
+	}
+	o, err := q.override(limits)
 	if err == nil {
 		err = l.Inside().OverrideNamed(r.Context(), q.Name, q.Key, o)
 		h.board.read.changed(q.Policy)

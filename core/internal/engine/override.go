@@ -21,6 +21,7 @@ type Override struct {
 	Unlimited bool    // lets the limits of the key deny nothing, but those of requests in flight
 	Until     time.Time
 	Note      string
+	Pause     bool // it is beside another one of the identity, and does not replace one that ends later
 
 	// Of one that was read:
 

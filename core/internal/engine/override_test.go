@@ -15,6 +15,10 @@ import (
 
 func overriding(c *engine.Config) { c.Overrides = true }
 
+func pause(d time.Duration) *engine.Override {
+	return &engine.Override{Denied: true, Pause: true, Until: time.Now().Add(d)}
+}
+
 func inAnHour() time.Time { return time.Now().Add(time.Hour) }
 
 // TestOverrides replaces the limits of a key and its units, of the own key and of By; what was used stays used.
@@ -168,7 +172,7 @@ func TestPause(t *testing.T) {
 		}
 		allow(t, e, s, a)
 		for _, until := range []time.Duration{time.Minute, time.Second} {
-			if err := e.Pause(t.Context(), text("a"), "a", time.Now().Add(until)); err != nil {
+			if err := e.SetOverride(t.Context(), e.OverrideKeyOf(nil), text("a"), "a", pause(until)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -255,7 +259,8 @@ func TestMistakesInOverrides(t *testing.T) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
-	if err := newEngine(t).Pause(t.Context(), text("a"), "a", inAnHour()); err == nil {
+	e = newEngine(t)
+	if err := e.SetOverride(t.Context(), e.OverrideKeyOf(nil), text("a"), "a", pause(time.Hour)); err == nil {
 		t.Error("an engine without overrides has paused")
 	}
 }

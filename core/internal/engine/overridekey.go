@@ -74,13 +74,7 @@ func (e *Engine) OverrideKeyOf(spec *keys.Spec) *OverrideKey {
 // SetOverride keeps an override of an identity of a key. text is the identity as it was given. The error has a
 // [store.ConfigError] for each mistake, or is a [store.StoreError].
 func (e *Engine) SetOverride(ctx context.Context, k *OverrideKey, id store.Identity, text string, o *Override) error {
-	return e.setOverride(ctx, "Override", k, id, text, o, "")
-}
-
-func (e *Engine) setOverride(
-	ctx context.Context, call string, k *OverrideKey, id store.Identity, text string, o *Override, mark string,
-) error {
-	if err := e.LacksOverrides(call); err != nil {
+	if err := e.LacksOverrides("Override"); err != nil {
 		return err
 	}
 	if len(e.config.Secret) > 0 {
@@ -92,7 +86,10 @@ func (e *Engine) setOverride(
 	}
 	key := store.Key{Namespace: k.overrides, Identity: id}
 	until := o.Until.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond)
-	kept := store.Override{Name: key.String() + mark, Value: value, Until: until, Extend: mark == pauseMark}
+	kept := store.Override{Name: key.String(), Value: value, Until: until, Extend: o.Pause}
+	if o.Pause {
+		kept.Name += pauseMark
+	}
 	if o.Limits != nil {
 		read, err := parseOverride(kept)
 		if err == nil {
@@ -136,13 +133,6 @@ func (r *Result) OverrideKey(spec *keys.Spec) (*OverrideKey, store.Identity) {
 		}
 	}
 	return nil, store.Identity{}
-}
-
-// Pause denies all requests of an identity of the own key until an instant, unless a later pause is in force. Another
-// override of the identity applies again afterwards.
-func (e *Engine) Pause(ctx context.Context, id store.Identity, text string, until time.Time) error {
-	o := &Override{Denied: true, Until: until, Note: "a pause"}
-	return e.setOverride(ctx, "Pause", e.OverrideKeyOf(nil), id, text, o, pauseMark)
 }
 
 // pauseMark ends the ID of an override that is a pause.

@@ -135,7 +135,7 @@ func (s *overrides) put(ctx context.Context, o store.Override) error {
 	}
 	s.reading.Lock() // or what was read before would replace it
 	defer s.reading.Unlock()
-	if o.Extend && s.pauses() >= mostPauses && !s.has(o.Name) {
+	if o.Extend && s.pausesBeside(o.Name) >= mostPauses {
 		return configError("Pause", s.engine.config.Policy, fmt.Sprintf("the policy has %d pauses", mostPauses),
 			"wait until some have ended, or override keys")
 	}
@@ -164,22 +164,16 @@ func (s *overrides) put(ctx context.Context, o store.Override) error {
 // keep an administrator from denying a key.
 const mostPauses = 1000
 
-// pauses returns how many pauses are in force.
-func (s *overrides) pauses() (n int) {
+// pausesBeside returns how many pauses are in force beside one with an ID.
+func (s *overrides) pausesBeside(one string) (n int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for id, o := range s.byID {
-		if strings.HasSuffix(id, pauseMark) && time.Now().Before(o.Until) {
+		if id != one && strings.HasSuffix(id, pauseMark) && time.Now().Before(o.Until) {
 			n++
 		}
 	}
 	return n
-}
-
-func (s *overrides) has(id string) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.byID[id] != nil
 }
 
 func (s *overrides) parse(o store.Override) (*Override, error) {
@@ -239,28 +233,28 @@ func (s *overrides) list(ctx context.Context) (all []*Override, err error) {
 			faults = append(faults, fmt.Errorf("sash: the override %s: %w", id, wrong))
 		}
 	}
-	for id, o := range s.byID {
-		if time.Now().Before(o.Until) && isOwn(id) {
-			all = append(all, o)
-		}
-	}
+	all = s.inForce(isOwn)
 	slices.SortFunc(all, func(a, b *Override) int {
 		return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key), strings.Compare(a.ID, b.ID))
 	})
 	return all, errors.Join(faults...)
 }
 
-// count returns how many overrides are in force.
-func (s *overrides) count() (n int) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	isOwn := s.isOwn()
+// inForce returns those of this engine that have not ended. The caller holds the lock.
+func (s *overrides) inForce(isOwn func(id string) bool) (all []*Override) {
 	for id, o := range s.byID {
 		if time.Now().Before(o.Until) && isOwn(id) {
-			n++
+			all = append(all, o)
 		}
 	}
-	return n
+	return all
+}
+
+// count returns how many overrides are in force.
+func (s *overrides) count() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.inForce(s.isOwn()))
 }
 
 // warn logs an error. Its text has no identity.
