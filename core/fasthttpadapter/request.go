@@ -61,9 +61,7 @@ func asSent(lines []string, h *fasthttp.RequestHeader, name string) (ordered []s
 	}
 	for _, line := range linesOf(&sent, name) {
 		if i := slices.Index(lines, line); i >= 0 {
-			ordered = append(ordered, line)
-			copy(lines[1:i+1], lines[:i])
-			lines = lines[1:]
+			ordered, lines = append(ordered, line), slices.Delete(lines, i, i+1)
 		}
 	}
 	return append(ordered, lines...)
