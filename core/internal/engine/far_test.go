@@ -71,7 +71,9 @@ func (f *far) Take(ctx context.Context, takes []store.Take, answers []store.Answ
 
 func (f *far) Settle(ctx context.Context, m store.Settlement) error {
 	s, err := f.now()
+	f.mu.Lock()
 	f.settled = append(f.settled, m)
+	f.mu.Unlock()
 	if err != nil {
 		return err
 	}
