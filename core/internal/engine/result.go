@@ -263,16 +263,14 @@ func (r *Result) Rule() *Rule {
 // Identity returns whose quota the request uses: that of the first key of its own, or else of the first key; nil if
 // there are no limits.
 func (r *Result) Identity() *store.Identity {
-	all := r.all()
-	for i := range all {
-		if r.limitOf(i).key.Own {
-			return &all[i].Key.Identity
-		}
+	k := r.ownKey()
+	if all := r.all(); k == nil && len(all) > 0 {
+		k = &all[0].Key
 	}
-	if len(all) == 0 {
+	if k == nil {
 		return nil
 	}
-	return &all[0].Key.Identity
+	return &k.Identity
 }
 
 // limitOf returns the limit of a take.

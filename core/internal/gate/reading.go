@@ -130,8 +130,8 @@ func (g *Gate) Call(ctx context.Context, set *engine.Set, c *Call, res *engine.R
 	if g.Shadow != nil || !set.IsOwn() {
 		r := NoRequest{ctx}
 		rd := newReading(g, r)
-		defer rd.free()
-		if err := g.identities(r, rd, c, set, &ask); err != nil {
+		err := g.identities(r, rd, c, set, &ask)
+		if rd.free(); err != nil { // before it may wait
 			return err
 		}
 	}
