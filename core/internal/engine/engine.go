@@ -69,10 +69,7 @@ func New(c Config) (*Engine, error) {
 		c.Guard.Lease = 0 // units in memory need not be taken ahead
 	}
 	e := &Engine{config: c}
-	e.chosen.size, e.tried.size, e.seen.size = mostChosen, mostChosen, mostSeen
-	e.namespaces.size, e.spreads.size = mostNamespaces, mostSpread
-	e.combined.size, e.overridden.size, e.resetOf.size = mostCombined, mostCombined, mostResets
-	e.settled.size = mostSettled
+	e.chosen.size, e.tried.size, e.spreads.size, e.settled.size = mostChosen, mostChosen, mostSpread, mostSettled
 	e.store = newBackend(&c, func(k *store.Key) { e.wakeKey(k) })
 	e.owner = e.newOwner(c.Policy, false, c.Key, nil)
 	e.shadow = e.newOwner(c.Policy, true, c.Key, nil)

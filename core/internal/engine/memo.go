@@ -1,10 +1,16 @@
 package engine
 
-import "sync"
+import (
+	"cmp"
+	"sync"
+)
+
+// mostRemembered is the size of a memo that has none. What requests choose may be any number of things.
+const mostRemembered = 4096
 
 // memo remembers the latest values that were made for keys, as many as its size.
 type memo[K comparable, V any] struct {
-	size   int
+	size   int // or 0: mostRemembered
 	mu     sync.RWMutex
 	values map[K]V
 	order  []K // in which they were added
@@ -49,12 +55,13 @@ func (m *memo[K, V]) put(k K, v V) {
 	if m.values == nil {
 		m.values = make(map[K]V)
 	}
-	if len(m.order) < m.size {
+	size := cmp.Or(m.size, mostRemembered)
+	if len(m.order) < size {
 		m.order = append(m.order, k)
 	} else {
 		delete(m.values, m.order[m.oldest])
 		m.order[m.oldest] = k
-		m.oldest = (m.oldest + 1) % m.size
+		m.oldest = (m.oldest + 1) % size
 	}
 	m.values[k] = v
 }

@@ -28,9 +28,6 @@ func partOf(own bool, label, ruleLabel string) string {
 	return part
 }
 
-// mostNamespaces is how many namespaces are remembered. Labels that requests choose may be any number.
-const mostNamespaces = 4096
-
 // namespace returns the namespace of a policy and a part of it, the same one while it is remembered.
 func (e *Engine) namespace(policy, part string) *store.Namespace {
 	return e.namespaces.get(policy+":"+part, func() *store.Namespace {

@@ -54,11 +54,8 @@ func (e *Engine) admit(s *Set) error {
 
 const otherStore = "use another store, or add what is missing; a wrapper embeds store.Full"
 
-// remembered is how many sets that requests have chosen are remembered, and how many sets of rules.
-const (
-	mostChosen   = 1024
-	mostCombined = 4096
-)
+// mostChosen is how many sets that requests have chosen are remembered.
+const mostChosen = 1024
 
 // chosen is a set that a request has chosen.
 type chosen struct {

@@ -9,9 +9,6 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// mostSeen is how many logs of keys are remembered, for Reset. Sets that requests choose may have any number.
-const mostSeen = 4096
-
 // seenLog is a log that some set has had.
 type seenLog struct {
 	namespace *store.Namespace
@@ -81,9 +78,6 @@ type keyID struct {
 	namespace *store.Namespace
 	identity  store.Identity
 }
-
-// mostResets is how many keys are remembered of which this process has reset the logs.
-const mostResets = 4096
 
 // wasReset reports whether a key was reset here after there had been so many resets. A log of entries knows what is not
 // in it any more, but an algorithm that counts would be settled to less than nothing, or count what was reset.
