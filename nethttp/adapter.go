@@ -54,8 +54,8 @@ func write(w http.ResponseWriter, r *http.Request, p adapter.Problem) {
 	w.Write(p.JSON())
 }
 
-// serve leaves the writer unchanged unless a callback needs the status. A CONNECT over HTTP/3, as of WebTransport, takes
-// over its stream through a writer that can do more than httpsnoop knows of: its status is taken for 200.
+// serve leaves the writer unchanged unless a callback needs the status. A CONNECT over HTTP/3, as of WebTransport,
+// takes over its stream through a writer that can do more than httpsnoop knows of: its status is taken for 200.
 func serve(next http.Handler, w http.ResponseWriter, r *http.Request, seen *adapter.Response) (status int) {
 	if seen == nil {
 		next.ServeHTTP(w, r)

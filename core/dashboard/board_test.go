@@ -184,8 +184,8 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// What pages show is what was decided: by limits, near the limit, and denied. Of several limiters of a policy, pages show
-// the limits of the first that was added. Keys of rules are found in requests only, so they are not looked up by name.
+// What pages show is what was decided: by limits, near the limit, and denied. Of several limiters of a policy, pages
+// show the limits of the first that was added. Keys of rules are found in requests only, so they are not looked up by name.
 func TestDecisionsAreCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, _ := overridden(t, core.NewMemoryStore())
@@ -429,7 +429,8 @@ func TestForget(t *testing.T) {
 			w, closePage := open(t, h)
 			defer closePage()
 			m, known := w.messages(t)[0], min(decisions, 1)
-			if m.sum("t")[0] != decisions || len(m.Policies) != known || len(m.Hot) != known || len(m.Stores) != stores {
+			if m.sum("t")[0] != decisions || len(m.Policies) != known || len(m.Hot) != known ||
+				len(m.Stores) != stores {
 				t.Errorf("%s: %d decisions, want %d; %d policies, keys %v, %d stores", desc, m.sum("t")[0], decisions,
 					len(m.Policies), m.Hot, len(m.Stores))
 			}

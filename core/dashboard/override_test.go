@@ -161,7 +161,9 @@ func TestOverrideMistakes(t *testing.T) {
 		texts []string
 	}{
 		`"kind":"limits","limits":"5/fortnight, x","for":"soon"`: {
-			422, []string{"fortnight", `"x"`, `"soon"): this is neither a length of time nor a date; write one such as "30m"`},
+			422, []string{
+				"fortnight", `"x"`, `"soon"): this is neither a length of time nor a date; write one such as "30m"`,
+			},
 		},
 		`"for":"400d","note":"` + long + `"`: {422, []string{"more than a year ahead", "201 bytes of Note"}},
 		`"kind":""`:                          {422, []string{"exactly one must be set"}},

@@ -51,6 +51,16 @@ func Example() {
 	// ResourceExhausted "Quota Exceeded: Try again in 60 seconds."
 }
 
+// A client that sends many messages on a stream is slowed down to three a minute.
+func ExampleStreamMessagesWait() {
+	limiter, err := core.New(core.PerMinute(3), core.ByIP())
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ChainStreamInterceptor(grpclimit.StreamMessagesWait(limiter)))
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+}
+
 // Each user has a quota for every method. The interceptor that authenticates puts the user into the context.
 func ExampleByMethod() {
 	type userKey struct{}

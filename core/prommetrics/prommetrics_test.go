@@ -430,9 +430,9 @@ func TestObserverAllocates(t *testing.T) {
 }
 
 // tenant makes a limiter that is counted, and has it decide.
-func tenant(t testing.TB, r prometheus.Registerer, name string) *core.Limiter {
+func tenant(t testing.TB, r prometheus.Registerer) *core.Limiter {
 	t.Helper()
-	l := newLimiter(t, r, core.PerHour(2), core.ByText(), core.WithName(name))
+	l := newLimiter(t, r, core.PerHour(2), core.ByText(), core.WithName("a"))
 	for range 3 {
 		if _, err := l.Allow(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -454,7 +454,7 @@ func closeAll(t testing.TB, limiters ...*core.Limiter) {
 func TestForget(t *testing.T) {
 	r := prometheus.NewRegistry()
 	names := []string{"sash_decisions_total", "sash_near_limit_total", "sash_permits_in_flight"}
-	a, b := tenant(t, r, "a"), tenant(t, r, "a")
+	a, b := tenant(t, r), tenant(t, r)
 	collector := prommetrics.Collector(a, b)
 	r.MustRegister(collector)
 	const counted = `
@@ -468,14 +468,14 @@ near_limit_total(a) %[2]d`
 	prommetrics.Forget(r, "a")
 	prommetrics.Forget(r, "unknown")
 	has(t, r, "", names...)
-	tenant(t, r, "a")
+	tenant(t, r)
 	has(t, r, fmt.Sprintf(counted, 2, 1), names...)
 }
 
 // A collector does not keep limiters that are closed.
 func TestClosedLimitersAreCollected(t *testing.T) {
 	r := prometheus.NewRegistry()
-	l := tenant(t, r, "a")
+	l := tenant(t, r)
 	gone := make(chan struct{})
 	runtime.AddCleanup(l, func(struct{}) { close(gone) }, struct{}{})
 	c := prommetrics.Collector(l)

@@ -83,20 +83,20 @@ func TestWarnsOfLogsSharedByTwoStores(t *testing.T) {
 	defer one.Close()
 	other := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer other.Close()
-	make := func(s store.Store) {
+	limited := func(s store.Store) {
 		if _, err := core.New(core.PerMinute(100), core.ByIP(), core.WithStore(s)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if log := logged(t, func() {
-		make(redisstore.New(one))
-		make(redisstore.New(other))
-		make(redisstore.New(one, redisstore.WithPrefix("api")))
-		make(redisstream.New(one))
+		limited(redisstore.New(one))
+		limited(redisstore.New(other))
+		limited(redisstore.New(one, redisstore.WithPrefix("api")))
+		limited(redisstream.New(one))
 	}); log != "" {
 		t.Errorf("different logs, and there is a warning:\n%s", log)
 	}
-	log := logged(t, func() { make(redisstore.New(one)) })
+	log := logged(t, func() { limited(redisstore.New(one)) })
 	if strings.Count(log, "two limiters share a store and a name") != 1 {
 		t.Errorf("want one warning:\n%s", log)
 	}

@@ -65,7 +65,9 @@ func TestTTL(t *testing.T) {
 	} {
 		x := c.x
 		x.rdb.FlushAll(t.Context())
-		for _, had := range []time.Duration{0, window / 100, window - 50*time.Millisecond, window + 150*time.Millisecond} {
+		for _, had := range []time.Duration{
+			0, window / 100, window - 50*time.Millisecond, window + 150*time.Millisecond,
+		} {
 			for _, key := range x.rdb.Keys(t.Context(), "*").Val() {
 				x.rdb.PExpire(t.Context(), key, had)
 			}

@@ -32,7 +32,9 @@ func TestCommands(t *testing.T) {
 	calls := regexp.MustCompile(`call\('([A-Z]+)'`)
 	for _, dir := range []string{"../redisstore", "../redisstream"} {
 		var called []string
-		for _, pattern := range []string{dir + "/lua/*", "../internal/redislog/lua/*", "../internal/redisclient/lua/*"} {
+		for _, pattern := range []string{
+			dir + "/lua/*", "../internal/redislog/lua/*", "../internal/redisclient/lua/*",
+		} {
 			names, err := filepath.Glob(pattern)
 			if err != nil || len(names) == 0 {
 				t.Fatal(names, err)

@@ -70,7 +70,8 @@ func (p *plan) cut(reply []int64, _ int) (n int) {
 }
 
 var modes = [...]string{
-	store.ModeCharge: "c", store.ModePeek: "p", store.ModeRecord: "r", store.ModeChargeDenied: "d", store.ModeAtMost: "m",
+	store.ModeCharge: "c", store.ModePeek: "p", store.ModeRecord: "r", store.ModeChargeDenied: "d",
+	store.ModeAtMost: "m",
 }
 
 // arguments returns what scripts know of a limit.

@@ -36,8 +36,7 @@ func TestSpread(t *testing.T) {
 		if i == 0 {
 			first = time.Now().Add(d.RetryAfter)
 		}
-		round := time.Duration(i / quota)
-		want := first.Add(entries[i%quota].At.Sub(entries[0].At) + round*(time.Hour+time.Hour/64))
+		want := first.Add(entries[i%quota].At.Sub(entries[0].At) + time.Duration(i/quota)*(time.Hour+time.Hour/64))
 		if late := time.Until(want) - d.RetryAfter; late.Abs() > time.Second {
 			t.Errorf("denial %d: %v, which is wrong by %v", i+1, d.RetryAfter, late)
 		}

@@ -65,8 +65,8 @@ type redisStore struct {
 var files embed.FS
 
 var commands = []string{
-	"GET", "INCRBY", "PEXPIRE", "PTTL", "SET", "TIME", "UNLINK", "ZADD", "ZCARD", "ZCOUNT", "ZINCRBY", "ZMSCORE", "ZRANGE",
-	"ZREM", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCORE",
+	"GET", "INCRBY", "PEXPIRE", "PTTL", "SET", "TIME", "UNLINK", "ZADD", "ZCARD", "ZCOUNT", "ZINCRBY", "ZMSCORE",
+	"ZRANGE", "ZREM", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZSCORE",
 }
 
 // The scripts. The head of each file tells its keys, its arguments and its reply.

@@ -113,7 +113,8 @@ func (s *redisStore) giveBack(ctx context.Context, parts []*part, units int) err
 				continue
 			}
 			settlements = append(settlements, store.Settlement{
-				Key: t.Key.Clone(), Limit: t.Limit, ID: t.ID, Was: was, Cost: units, Age: time.Since(p.sent), Period: a.Period,
+				Key: t.Key.Clone(), Limit: t.Limit, ID: t.ID, Was: was, Cost: units, Age: time.Since(p.sent),
+				Period: a.Period,
 			})
 		}
 	}

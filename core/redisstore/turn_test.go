@@ -135,6 +135,7 @@ func TestInTurnGivesBackLater(t *testing.T) {
 	}
 	begun := func(key store.Key) {
 		for !strings.Contains(<-x.begins, key.String()) {
+			continue
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

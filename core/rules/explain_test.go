@@ -158,8 +158,8 @@ rules:
 		l.want("GET /a", "", 1, 1)
 		for target, want := range map[string][]string{
 			"GET /a": {
-				`"Allowed":false`, `"Violated":["a-1-per-day"]`, `"RetryAfter":"24h0m0s"`, `"Err":null`, `"Limit":"1/day"`,
-				`"Unit":"requests"`, `"Reason":"an earlier rule applies: a"`,
+				`"Allowed":false`, `"Violated":["a-1-per-day"]`, `"RetryAfter":"24h0m0s"`, `"Err":null`,
+				`"Limit":"1/day"`, `"Unit":"requests"`, `"Reason":"an earlier rule applies: a"`,
 			},
 			"GET /b": {`"Err":"sash: the key of the limit 1/day, made by ByValue: sash: the request carries no key"`},
 		} {

@@ -137,8 +137,9 @@ func (k *reader) verifier(header, verify place) func(context.Context, string) (s
 
 // several makes the key of a list of keys, join or first.
 func (k *reader) several(kind string, list place) *key {
-	var parts []*key
-	for _, item := range list.items() {
+	items := list.items()
+	parts := make([]*key, 0, len(items))
+	for _, item := range items {
 		part := k.key(item)
 		if slices.Contains(parts, part) && part != nil {
 			item.fault("this key is listed twice", "remove one")
@@ -154,7 +155,7 @@ func (k *reader) several(kind string, list place) *key {
 // combined is the key of several, join or first. Descriptors below others have a joined one.
 func (k *reader) combined(kind string, parts []*key) *key {
 	one := &key{text: kind}
-	var keys []core.Key
+	keys := make([]core.Key, 0, len(parts))
 	for _, part := range parts {
 		keys = append(keys, part.Key)
 		one.text += " (" + part.text + ")"

@@ -79,8 +79,8 @@ var mistakes = [][]string{
 		`rules[1].name: the name "a" is used twice; choose another name: line 3 has it too`,
 	},
 	{
-		"domain: dddddddddddddddddddddddddddddd\nrules:\n- {name: §aaaaaaaaaaaaaaaaaaaa, key: ip, limits: [1/minute]}\n" +
-			"",
+		"domain: dddddddddddddddddddddddddddddd\nrules:\n" +
+			"- {name: §aaaaaaaaaaaaaaaaaaaa, key: ip, limits: [1/minute]}\n",
 		"rules[0].name: domain and name together are longer than 47",
 	},
 	{"domain: §\"\"\n" + minimal, `domain: "" is not a name`},
@@ -103,16 +103,16 @@ var mistakes = [][]string{
 	{"limits: [{§key: ip}]", `rules[0].limits[0]: the field "limit" is missing`},
 	{
 		"rules:\n- name: a\n  descriptors:\n  - key: ip\n" +
-			"    limits: [{limit: 1/day, name: x}, {limit: 2/day, name: §x}, 1/day in UTC, §1/day, {limit: 3/day, name: " +
-			"§a-1-per-day}]\n    §kost: 1\n",
+			"    limits: [{limit: 1/day, name: x}, {limit: 2/day, name: §x}, 1/day in UTC, §1/day, " +
+			"{limit: 3/day, name: §a-1-per-day}]\n    §kost: 1\n",
 		`rules[0].descriptors[0].limits[1].name: the name "x" is used twice`,
 		`rules[0].descriptors[0].limits[3]: the name "a-1-per-day" is used twice`,
 		`rules[0].descriptors[0].limits[4].name: the name "a-1-per-day" is used twice`,
 		"rules[0].descriptors[0].kost: this field is unknown",
 	},
 	{
-		"rules:\n- {name: §\"a\\n\", key: ip, limits: [1/minute], §\"x\\u2028y\\r\\n\\tz\": 1, match: {values: {\"p\\n" +
-			"q\": §''}}}\n",
+		"rules:\n- {name: §\"a\\n\", key: ip, limits: [1/minute], §\"x\\u2028y\\r\\n\\tz\": 1, " +
+			"match: {values: {\"p\\nq\": §''}}}\n",
 		`rules[0].name: "a\n" is not a name`,
 		`rules[0].x\u2028y\r\n\tz: this field is unknown`,
 		`rules[0].match.values.p\nq: the value is empty, but no key has an empty value`,

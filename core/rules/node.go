@@ -14,7 +14,7 @@ import (
 // parse reads the only document of a file. It returns nil after a mistake.
 func parse(content []byte, f *faults) *yaml.Node {
 	at := new(yaml.Node)
-	fault := func(problem, remedy string) *yaml.Node { //nolint:unparam // parse returns it
+	fault := func(problem, remedy string) *yaml.Node { // parse returns it
 		f.add(at, "", problem, remedy)
 		return nil
 	}

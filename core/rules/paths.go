@@ -13,7 +13,8 @@ import (
 // earlier middleware has left it; and what later middleware may leave of each. ends says that the others are only what
 // later middleware may leave of the cleaned path.
 func readingsOf(t *adapter.Target, few []reading) (all []reading, ends bool) {
-	all = append(few, reading{path: cleanPath(t.Path)})
+	few = append(few, reading{path: cleanPath(t.Path)})
+	all = few
 	if ends = t.RawPath == "" && t.Routed == "" && all[0].path == t.Path; !ends {
 		all = addReadings(all, t)
 	}
@@ -74,7 +75,7 @@ func addEnds(all []reading, r reading) []reading {
 		}
 	}
 	cut(r.path)
-	for at := begin; at < len(all); at++ { //nolint:intrange // cut appends to all
+	for at := begin; at < len(all); at++ { // cut appends to all
 		cut(all[at].path)
 	}
 	return all

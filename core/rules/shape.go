@@ -119,7 +119,7 @@ func (p place) check(s *shape, depth int) {
 	}
 	all := s.alternatives()
 	i := slices.IndexFunc(all, func(one *shape) bool { return one.fits(p.Node) })
-	problem, remedy := "", ""
+	var problem, remedy string
 	if i < 0 {
 		problem, remedy = wrongType(p.Node, all)
 	} else {
@@ -156,7 +156,7 @@ func (p place) checkAs(s *shape, among bool, depth int) (problem, remedy string)
 
 // wrongType returns what is wrong with a node that fits none of some shapes.
 func wrongType(n *yaml.Node, shapes []*shape) (problem, remedy string) {
-	var words []string
+	words := make([]string, 0, len(shapes))
 	for _, s := range shapes {
 		words = append(words, types[s.typeName()].words)
 	}

@@ -98,7 +98,7 @@ func (g *Guard) pingUntilAnswered() {
 		case <-g.background.Done():
 			return
 		case <-time.After(jitter()):
-			g.ping()
+			g.ping() //nolint:errcheck // whether it is open tells
 		}
 	}
 }

@@ -49,7 +49,7 @@ func inWorld(t *testing.T, f func(w *world), change ...func(*Config)) {
 		w.guard = New(c)
 		f(w)
 		w.up(0)
-		w.guard.Close()             //nolint:errcheck // tests of Close look at it
+		w.guard.Close()             // tests of Close look at it
 		time.Sleep(2 * time.Second) // for calls to end that were left
 	})
 }
@@ -112,7 +112,8 @@ func TestBreaker(t *testing.T) {
 		l := newModelLog("k", 100, time.Hour)
 		w.down(refuses)
 		for i := range 10 {
-			if wantFrom(t, w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour)), event.Local, true); i == 3 {
+			took := w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
+			if wantFrom(t, took, event.Local, true); i == 3 {
 				w.up(0)
 				wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, true) // so the count begins anew
 				w.down(refuses)
@@ -475,11 +476,11 @@ func TestSettleInAnOutage(t *testing.T) {
 					w.down(f)
 					w.take(1, store.ModePeek, l)
 					for _, q := range all[:3] {
-						w.settle(q, 0) //nolint:errcheck // the store may be told directly, and not answer
+						w.settle(q, 0) // the store may be told directly, and not answer
 					}
 					w.up(0)
 					for _, q := range all[:3] {
-						w.settle(q, 0) //nolint:errcheck // as above
+						w.settle(q, 0) // as above
 					}
 				}
 				w.up(0)
@@ -533,7 +534,7 @@ func TestSettleOneAtATime(t *testing.T) {
 			w.up(50 * time.Millisecond)
 			w.asked()
 			for range 20 { // at the same instant
-				go w.settle(q, 3) //nolint:errcheck // it answers
+				go w.settle(q, 3) // it answers
 			}
 			time.Sleep(10 * time.Millisecond)
 			if err := w.settle(q, 1); err != nil {
@@ -724,7 +725,8 @@ func TestDeniedAfterLeaving(t *testing.T) {
 func TestUndoneAfterAReplay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l, full := newModelLog("k", 9, time.Hour), newModelLog("full", 1, time.Hour)
-		w.logs.Take([]store.Take{{Key: full.key, Limit: full.limit, Cost: 1, ID: 7}}, make([]store.Answer, 1)) // elsewhere
+		elsewhere := []store.Take{{Key: full.key, Limit: full.limit, Cost: 1, ID: 7}}
+		w.logs.Take(elsewhere, make([]store.Answer, 1))
 		w.down(leaves)
 		q := w.take(1, store.ModeCharge, l, full)
 		wantFrom(t, q, event.Local, true)
@@ -782,7 +784,8 @@ func TestModesInAnOutage(t *testing.T) {
 						admitted++
 					}
 				}
-				if want := map[bool]int{true: 6, false: 3}[mode == store.ModePeek || mode == store.ModeRecord]; admitted != want {
+				free := mode == store.ModePeek || mode == store.ModeRecord
+				if want := map[bool]int{true: 6, false: 3}[free]; admitted != want {
 					t.Errorf("%v: %d admitted, want %d", mode, admitted, want)
 				}
 				w.up(0)
@@ -1110,14 +1113,14 @@ func TestAllocations(t *testing.T) {
 	l := newModelLog("k", 1_000_000, time.Hour)
 	if n := testing.AllocsPerRun(100, func() {
 		takes, answers := [1]store.Take{{Key: l.key, Limit: l.limit, Cost: 1}}, [1]store.Answer{}
-		g.Take(context.Background(), takes[:], answers[:]) //nolint:errcheck // it answers
+		g.Take(context.Background(), takes[:], answers[:]) // it answers
 	}); n > 6 && !testlen.Race { // the race detector makes some of its own
 		t.Errorf("%v allocations a take", n) // of the context
 	}
 	denied := newModelLog("denied", 1, time.Hour)
 	if n := testing.AllocsPerRun(100, func() {
 		takes, answers := [1]store.Take{{Key: denied.key, Limit: denied.limit, Cost: 1}}, [1]store.Answer{}
-		g.Take(context.Background(), takes[:], answers[:]) //nolint:errcheck // it answers
+		g.Take(context.Background(), takes[:], answers[:]) // it answers
 	}); n > 0 {
 		t.Errorf("%v allocations a denial", n)
 	}

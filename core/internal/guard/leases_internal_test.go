@@ -65,7 +65,7 @@ func (f *fleet) takes(cost int) (takes []store.Take) {
 }
 
 // ask asks a process for units.
-func (f *fleet) ask(process, cost int) bool {
+func (f *fleet) ask(process, cost int) {
 	takes := f.takes(cost)
 	answers := make([]store.Answer, len(takes))
 	u, from, err := f.guards[process].TakeLeased(f.t.Context(), takes, answers)
@@ -75,10 +75,9 @@ func (f *fleet) ask(process, cost int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.from[from]++; !isAdmitted(takes, answers) {
-		return false
+		return
 	}
 	f.made = append(f.made, &leased{time.Now(), process, takes, u, from == event.Local, cost})
-	return true
 }
 
 // units returns the units that the store has in the log of a limit.

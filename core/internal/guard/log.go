@@ -59,8 +59,8 @@ func (l *outageLog) lost(units uint64) {
 }
 
 func (l *outageLog) log(level slog.Level, text string, more ...slog.Attr) {
-	attrs := []slog.Attr{slog.String("policy", l.policy), slog.String("failure", l.failure)}
-	slog.Default().LogAttrs(context.Background(), level, text, append(attrs, more...)...)
+	attrs := append([]slog.Attr{slog.String("policy", l.policy), slog.String("failure", l.failure)}, more...)
+	slog.Default().LogAttrs(context.Background(), level, text, attrs...)
 }
 
 // textOf returns what may be logged of an error: nothing that tells whose key it is about. One without a class was not
@@ -76,7 +76,7 @@ func textOf(err *store.StoreError, k *store.Key) string {
 // unlessNames returns a text, or another one if that contains the identity of the key. It is compared by words: a user
 // 7 is not in port 6379.
 func unlessNames(text string, k *store.Key, instead string) string {
-	if strings.Contains(words(text), words(k.Identity.Label())) {
+	if strings.Contains(words(text), words(k.Label())) {
 		return instead
 	}
 	return text

@@ -173,7 +173,8 @@ func (tr *trace) ask() {
 		}
 		fits, a := l.fits(units), q.answers[i]
 		if want = want && fits; a.Known && (a.Allowed != fits || a.Granted != granted) {
-			tr.t.Fatalf("%s: take %d %+v from %d: %+v, want %t, %d: %+v", tr.desc, i, q.takes, q.from, a, fits, granted, l)
+			tr.t.Fatalf("%s: take %d %+v from %d: %+v, want %t, %d: %+v", tr.desc, i, q.takes, q.from, a, fits,
+				granted, l)
 		}
 		now := time.Now()
 		before := l.used(now.Add(-l.limit.Window), now)

@@ -406,7 +406,7 @@ func (w *world) change(p, units int) {
 	use.raised = w.now
 	if c, due := w.settlement(p, l); due {
 		w.execute(&c)
-		w.answer(&c) //nolint:errcheck // it uses nothing
+		w.answer(&c) // it uses nothing
 	}
 }
 
@@ -414,7 +414,7 @@ func (w *world) reset(p int) {
 	own := w.processes[p].lease()
 	if c, due := w.settlement(p, own); due {
 		w.execute(&c)
-		w.answer(&c) //nolint:errcheck // it uses nothing
+		w.answer(&c) // it uses nothing
 	}
 	young := max(w.d[0], w.d[1])
 	w.entries = slices.DeleteFunc(w.entries, func(e entry) bool { return w.resetLive || e.at <= w.server()-young })

@@ -407,7 +407,7 @@ func (w *world) settle(d core.Decision, units *int) {
 type request struct{ *http.Request }
 
 func newRequest(user string) request {
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil)
 	r.Header.Set("User", user)
 	r.Header.Set("Org", "acme")
 	return request{r}

@@ -430,14 +430,15 @@ func (c *call) leave() {
 func (c *call) end() (again bool) {
 	for _, first := range c.firsts {
 		reply, n, err := first.Reply, first.StandsFor, first.err
-		for q, next := first, first; q != nil; q = next {
-			next = q.next // the caller may free q
+		for q := first; q != nil; {
+			next := q.next // the caller may free q
 			q.Reply, q.StandsFor, q.err = reply, n, err
 			if q.owner.CompareAndSwap(sent, answered) {
 				q.answered <- struct{}{}
 			} else {
 				q.left.End(err == nil && (c.Recorded == nil || c.Recorded(q)), err)
 			}
+			q = next
 		}
 	}
 	runtime.Gosched() // so that callers who have another question join the next batch

@@ -106,7 +106,7 @@ func newPlan() *Plan {
 // callers of those in capital letters have left.
 func filled(p *Plan, asked string) (batches []string) {
 	b := &queue{Plan: p, conn: newFake().Conn, server: newServer(0, 0, mostKeys), byKey: make(map[string]*Question)}
-	for _, text := range strings.Fields(asked) {
+	for text := range strings.FieldsSeq(asked) {
 		q := fresh(strings.ToLower(text[:1]))
 		if q.ctx = context.Background(); q.key != text[:1] {
 			q.owner.Store(left)
@@ -342,6 +342,7 @@ func TestPings(t *testing.T) {
 		ping.Ping = true
 		f.hangs.Store(true)
 		for f.ask(p, "a"); f.all.abandoned.Load() < mostCalls; f.ask(p, "a") {
+			continue
 		}
 		f.mu.Lock()
 		f.sent = nil

@@ -126,8 +126,9 @@ func checkInfo(addr, info string, plain bool) error {
 		found = append(found, fault(addr, "INFO has no maxmemory-policy",
 			"make sure that the server evicts no keys, because an evicted log is a fresh quota"))
 	default:
-		found = append(found, fault(addr, "its maxmemory-policy is "+policy+", which evicts logs when memory is short, "+
-			"and an evicted log is a fresh quota",
+		found = append(found, fault(addr,
+			"its maxmemory-policy is "+policy+", which evicts logs when memory is short, "+
+				"and an evicted log is a fresh quota",
 			"set it to noeviction, if necessary on a server that is used only for logs"))
 	}
 	version := field("redis_version")

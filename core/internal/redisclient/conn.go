@@ -102,7 +102,9 @@ func New(of *Package, client Client, opts ...Option) *Conn {
 		if tells, ok := any(client).(interface { // which versions of go-redis after 9.7 have
 			GetShardClientForKey(key string) (*redis.Client, error)
 		}); ok {
-			c.node = func(_ context.Context, key string) (*redis.Client, error) { return tells.GetShardClientForKey(key) }
+			c.node = func(_ context.Context, key string) (*redis.Client, error) {
+				return tells.GetShardClientForKey(key)
+			}
 		}
 	default:
 		if c.one = o.OneServer; !c.one {
@@ -110,7 +112,8 @@ func New(of *Package, client Client, opts ...Option) *Conn {
 		}
 	}
 	if o.OneServer && !c.one {
-		c.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers", "leave the option out")
+		c.fault("WithOneServer", fmt.Sprintf("%T", client), "this client is for several servers",
+			"leave the option out")
 	}
 	if !c.one && c.node == nil { // any of the servers could hold up a batch
 		c.all = newServer(mostCalls, mostCalls, 1)

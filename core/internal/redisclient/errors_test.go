@@ -308,7 +308,10 @@ func TestErrorClassesOfReplies(t *testing.T) {
 		{"-NOPERM User alice'has(no)permissions has no permissions to run the 'evalsha' command",
 			redisclient.ClassAuth, "+evalsha"},
 		{"-NOPERM No permissions to access a key", redisclient.ClassAuth, "~sash:*"},
-		{failure + "User alice has no permissions to run the 'zadd' command" + inScript, redisclient.ClassAuth, "+zadd"},
+		{
+			failure + "User alice has no permissions to run the 'zadd' command" + inScript, redisclient.ClassAuth,
+			"+zadd",
+		},
 		{failure + "No permissions to access a key" + inScript, redisclient.ClassAuth, "~sash:*"},
 		{"-ERR This command is not allowed from script" + inScript, redisclient.ClassScript, "Valkey"},
 		{"-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to " +

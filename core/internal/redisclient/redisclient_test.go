@@ -277,8 +277,6 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
-
 // inTime fails if a call that must end within a limit took 25 ms more, or what timers were late.
 func inTime(t *testing.T, name string, limit time.Duration, f func()) {
 	t.Helper()

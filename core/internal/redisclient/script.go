@@ -19,8 +19,8 @@ func NewScript(text string) *Script {
 	return &Script{text, sync.OnceValues(func() (command, script any) { return called(text) })}
 }
 
-// called returns how a script is called: by its SHA-1, which is the name that Redis gives it. Where a program may use no
-// algorithms but those that FIPS 140 approves, crypto/sha1 panics, and the text is sent each time.
+// called returns how a script is called: by its SHA-1, which is the name that Redis gives it. Where a program may use
+// no algorithms but those that FIPS 140 approves, crypto/sha1 panics, and the text is sent each time.
 func called(text string) (command, script any) {
 	defer func() {
 		if recover() != nil {

@@ -52,23 +52,26 @@ func Every(period time.Duration, n int, first time.Duration) *Schedule {
 // Before returns how many units are free before an instant.
 func (s *Schedule) Before(at time.Duration) (n int64) {
 	at += s.ahead
-	round := max(0, at-s.units[0].At) / s.period
+	round := int64(max(0, at-s.units[0].At) / s.period)
 	for _, u := range s.units {
-		if u.At+round*s.period < at {
+		if u.At+s.later(round) < at {
 			n += int64(u.N)
 		}
 	}
-	return n + int64(round)*int64(s.total)
+	return n + round*int64(s.total)
 }
 
 // At returns when unit n is free, the first of which is 0.
 func (s *Schedule) At(n int64) time.Duration {
-	round := time.Duration(n / int64(s.total))
+	round := n / int64(s.total)
 	n %= int64(s.total)
 	i := 0
 	for n >= int64(s.units[i].N) {
 		n -= int64(s.units[i].N)
 		i++
 	}
-	return s.units[i].At + round*s.period - s.ahead
+	return s.units[i].At + s.later(round) - s.ahead
 }
+
+// later returns how long some rounds take.
+func (s *Schedule) later(rounds int64) time.Duration { return time.Duration(rounds * int64(s.period)) }

@@ -108,8 +108,8 @@ func begin(t *testing.T, fault, how string) *row {
 	t.Helper()
 	clock.Reset()
 	return &row{
-		t: t, fault: fault, how: how, timeout: timeout, within: recovery, recovered: "-", before: runtime.NumGoroutine(),
-		keys: map[string]*tally{}, heard: map[string]int{},
+		t: t, fault: fault, how: how, timeout: timeout, within: recovery, recovered: "-",
+		before: runtime.NumGoroutine(), keys: map[string]*tally{}, heard: map[string]int{},
 	}
 }
 
