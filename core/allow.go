@@ -105,11 +105,15 @@ func (l *Limiter) ask(ctx context.Context, key string, c gate.Call, d *Decision)
 }
 
 func (l *Limiter) call(ctx context.Context, key string, c *gate.Call, r *engine.Result) error {
-	set, id, err := l.named(ctx, key)
+	id, err := l.identityOf("key", key)
 	if err != nil {
 		return err
 	}
 	c.Identity = id
+	set, err := l.gate.Sets(ctx)
+	if err != nil {
+		return err
+	}
 	if err = l.checkCost(set, c); err != nil {
 		return err
 	}

@@ -223,15 +223,16 @@ func (r *Result) Tightest() int {
 
 // Numbers returns Left and Reset of [Result.Tightest], and [Result.UsedOfLongest]: 0 if no limit was asked.
 func (r *Result) Numbers() (left int, reset time.Duration, used int) {
-	least := 0
-	if r.takes != 1 {
-		least = r.Tightest()
+	if r.takes == 1 && r.list == nil { // as of most requests
+		l, a := &r.Set.Limits[0], &r.fewAnswers[0]
+		if r.asks == 0 || !a.Known || l.unlimited {
+			return 0, 0, 0
+		}
+		return max(0, l.Quota-a.Used-r.taken(0)), a.Reset, a.Used
 	}
-	switch {
-	case least < 0 || !r.Tells(least):
+	least := r.Tightest()
+	if least < 0 {
 		return 0, 0, 0
-	case r.takes == 1:
-		return r.Left(0), r.Reset(0), r.Used(0)
 	}
 	return r.Left(least), r.Reset(least), r.UsedOfLongest()
 }
