@@ -199,10 +199,8 @@ func TestFoundAddresses(t *testing.T) {
 		if err := r.SetTrustedProxies([]string{"127.0.0.1"}); err != nil {
 			t.Fatal(err)
 		}
-		key := core.ByAddr(func(c *gin.Context) (netip.Addr, error) {
-			a, _ := netip.ParseAddr(c.ClientIP())
-			return a, nil
-		})
+		//nolint:lll // as the page has it
+		key := core.ByAddr(func(c *gin.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.ClientIP()); return a, nil })
 		r.Use(ginlimit.New(limit, key))
 		r.GET("/", func(*gin.Context) {})
 		return onHandler(t, r)
@@ -210,10 +208,8 @@ func TestFoundAddresses(t *testing.T) {
 	onEcho := func(t *testing.T) string {
 		e := echo.New()
 		e.IPExtractor = echo.ExtractIPFromXFFHeader()
-		key := core.ByAddr(func(c echo.Context) (netip.Addr, error) {
-			a, _ := netip.ParseAddr(c.RealIP())
-			return a, nil
-		})
+		//nolint:lll // as the page has it
+		key := core.ByAddr(func(c echo.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.RealIP()); return a, nil })
 		e.Use(echolimit.New(limit, key))
 		e.GET("/", func(echo.Context) error { return nil })
 		return onHandler(t, e)
