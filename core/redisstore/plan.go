@@ -229,6 +229,9 @@ func (p *plan) read(q *redisclient.Question, takes []store.Take, answers []store
 		case 2:
 			a.Period, reply = reply[0]*1000+reply[1], reply[2:]
 		}
+		if l.Algorithm == store.TokenBucket { // the units of those before it in the group come back before its own
+			a.Period += max(min(recorded, place), 0) * int64(cost) * l.Interval()
+		}
 		answers[i], denied = a, denied || !a.Allowed
 	}
 	roomy := !admitted && !denied && p.mode != store.ModePeek // yet it is denied
