@@ -72,6 +72,7 @@ func (s *Store) of(k store.Key, f func(*entry)) *entry {
 
 // Takes of one or several logs of a key, of other algorithms too, allocate nothing once their logs have their size.
 func TestNothingIsAllocated(t *testing.T) {
+	testlen.SkipRace(t) // with the race detector, some of what is on the stack is on the heap
 	p := newPolicy(New(1000), "p", sliding(100, time.Second))
 	other := newPolicy(p.s, "q", p.limit)
 	bucket := &store.Limit{Log: "b", Quota: 10, Window: time.Second, Algorithm: store.TokenBucket, Refill: 1000}
