@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/didip/tollbooth/v7"
+	_ "github.com/go-chi/chi/v5/middleware" // which a block of docs/from has
 	"github.com/go-chi/httprate"
 	"github.com/gofiber/fiber/v2"
 	fiberlimiter "github.com/gofiber/fiber/v2/middleware/limiter"
