@@ -360,7 +360,10 @@ func repeating(id uint64) *step {
 		}
 		q := x.sent[n]
 		vague := func(a ask) bool {
-			return a.limit.Algorithm != store.SlidingLog || a.limit.Permits && q.mode == store.ModeRecord
+			key := x.keys[a.key]
+			trims := q.mode == store.ModeRecord && // once more what a limit with a larger quota has added
+				x.want.log(&key, a.limit).used(a.limit, x.want.now) > a.limit.Keeps(q.mode)
+			return a.limit.Algorithm != store.SlidingLog || a.limit.Permits && q.mode == store.ModeRecord || trims
 		}
 		if slices.ContainsFunc(q.asks, vague) || !slices.Equal(q.recorded, x.recorded(q.request)) ||
 			q.mode == store.ModeChargeDenied && !q.admitted && len(q.asks) > 1 { // others may record a denial now
