@@ -64,14 +64,12 @@ test-long: ## Run all tests at full length, and those of the other modules and o
 	sh .ci/install.sh redis-server nginx chromium
 	SASH_REQUIRE_REDIS=1 SASH_REQUIRE_NGINX=1 go test -vet=off -shuffle=on -parallel 4 -timeout 30m \
 		$$(go list ./... | grep -v /faults$$)
-	@# The faults wait for timeouts, mostly.
-	SASH_REQUIRE_REDIS=1 go test -vet=off -count=1 -timeout 30m ./core/redisstore/faults
-	set -e; for module in $(MODULES); do SASH_REQUIRE_REDIS=1 go test -C $$module -shuffle=on ./...; done
-	go test -C core/jwtkey/recipes -shuffle=on ./...
-	go test -C core/grpclimit -shuffle=on ./...
-	SASH_REQUIRE_REDIS=1 go test -C examples/recipes -shuffle=on ./...
-	SASH_REQUIRE_REDIS=1 go test -C core/benchmarks -shuffle=on ./...
-	SASH_REQUIRE_CHROMIUM=1 go test -C examples/dashboard/browser -shuffle=on ./...
+	@# The faults wait for timeouts, mostly, so the other modules are tested meanwhile.
+	@set -e; export SASH_REQUIRE_REDIS=1 SASH_REQUIRE_CHROMIUM=1; \
+	go test -vet=off -count=1 -timeout 30m ./core/redisstore/faults & faults=$$!; \
+	for module in $(MODULES) core/jwtkey/recipes core/grpclimit examples/recipes core/benchmarks \
+		examples/dashboard/browser; do go test -C $$module -shuffle=on ./...; done; \
+	wait $$faults
 
 test-all: test test-race test-long ## Run all of these
 
