@@ -22,7 +22,8 @@ type picture struct {
 }
 
 func (p *picture) rect(class string, x, y, width, height float64) {
-	fmt.Fprintf(&p.body, "<rect class=%q x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\"/>\n", class, x, y, width, height)
+	fmt.Fprintf(&p.body, "<rect class=%q x=\"%.5g\" y=\"%.5g\" width=\"%.5g\" height=\"%.5g\"/>\n",
+		class, x, y, width, height)
 }
 
 func (p *picture) text(class string, size int, x, y float64, s string) {

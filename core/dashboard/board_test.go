@@ -185,7 +185,8 @@ func TestOutcomes(t *testing.T) {
 }
 
 // What pages show is what was decided: by limits, near the limit, and denied. Of several limiters of a policy, pages
-// show the limits of the first that was added. Keys of rules are found in requests only, so they are not looked up by name.
+// show the limits of the first that was added. Keys of rules are found in requests only, so they are not looked up
+// by name.
 func TestDecisionsAreCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, _ := overridden(t, core.NewMemoryStore())

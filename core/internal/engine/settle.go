@@ -128,8 +128,8 @@ func (r *Result) age() time.Duration {
 	return time.Since(processStart) - r.at
 }
 
-// mostSettled is how many takes are remembered that were settled. Copies of a decision do not know it of each other, and
-// a settlement of one take follows another soon, if at all.
+// mostSettled is how many takes are remembered that were settled. Copies of a decision do not know it of each other,
+// and a settlement of one take follows another soon, if at all.
 const mostSettled = 1 << 15
 
 type settledID struct {

@@ -142,7 +142,8 @@ func (b *browser) screenshot(name string) {
 // SASH_IMAGES names a directory. Otherwise it compares these words with those that were saved.
 func (b *browser) picture(name string) {
 	b.Helper()
-	text := is[string](b, `[...document.querySelectorAll('h1, h2, thead th, label, form button, #buttons button, .lane b')]`+
+	const always = `h1, h2, thead th, label, form button, #buttons button, .lane b`
+	text := is[string](b, `[...document.querySelectorAll('`+always+`')]`+
 		`.map(e => e.innerText.trim()).filter(text => text).join('\n') + '\n'`)
 	dir := os.Getenv("SASH_IMAGES")
 	if dir == "" {
