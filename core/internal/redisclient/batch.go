@@ -24,8 +24,8 @@ const (
 	mostIDs     = 1024                 // of a batch
 	mostCalls   = 64                   // to one server, with those that callers have left
 
-	yields     = 3                      // of a caller that is about to leave, so that others may read its answer
-	yield      = 3 * time.Millisecond   // each of them
+	yields     = 8                      // of a caller that is about to leave, so that others may read its answer
+	yield      = time.Millisecond       // each of them
 	keepSender = 100 * time.Millisecond // a goroutine that sends batches, since a new one begins with too small a stack
 )
 
