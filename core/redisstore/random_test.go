@@ -64,19 +64,45 @@ func (c *client) Eval(ctx context.Context, text string, keys []string, args ...a
 	return script.Run(ctx, c.UniversalClient, keys, args...)
 }
 
-// flush empties the servers of a client.
-func flush(t *testing.T, rdb redis.UniversalClient) {
+// onServers calls f with each server of a client.
+func onServers(t *testing.T, rdb redis.UniversalClient, f func(context.Context, *redis.Client) error) {
 	t.Helper()
-	all := func(ctx context.Context, rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() }
 	var err error
 	switch rdb := rdb.(type) {
 	case *redis.ClusterClient:
-		err = rdb.ForEachMaster(t.Context(), all)
+		err = rdb.ForEachMaster(t.Context(), f)
 	case *redis.Client:
-		err = all(t.Context(), rdb)
+		err = f(t.Context(), rdb)
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// flush empties the servers of a client.
+func flush(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	onServers(t, rdb, func(ctx context.Context, rdb *redis.Client) error { return rdb.FlushAll(ctx).Err() })
+}
+
+// older makes the keys of a server so many milliseconds older: those go whose TTL, without the hour more that
+// [redistest.Clock] gives them, ends.
+var older = redis.NewScript(`
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local ttl, hour = redis.call('PTTL', key) - ARGV[1], 3600000
+  if ttl > hour then redis.call('PEXPIRE', key, ttl) else redis.call('DEL', key) end
+end`)
+
+// advance moves the clock. In a second and more, keys grow older.
+func (c *client) advance(t *testing.T, by time.Duration) {
+	t.Helper()
+	if c.Clock.Advance(by); by >= time.Second {
+		onServers(t, c.UniversalClient, func(ctx context.Context, rdb *redis.Client) error {
+			if err := older.Run(ctx, rdb, nil, by.Milliseconds()).Err(); err != redis.Nil { //nolint:errorlint // it is
+				return err
+			}
+			return nil
+		})
 	}
 }
 
@@ -107,7 +133,7 @@ func clockedBy(
 		t.Cleanup(func() { checkKeys(t, rdb) })
 		c := newClient(rdb)
 		c.twice = twice
-		return definition.Clocked{Store: newStore(c), Now: c.Now, Advance: c.Advance}
+		return definition.Clocked{Store: newStore(c), Now: c.Now, Advance: func(by time.Duration) { c.advance(t, by) }}
 	}
 }
 
