@@ -87,18 +87,18 @@ func flush(t *testing.T, rdb redis.UniversalClient) {
 
 // older makes the keys of a server so many milliseconds older: those go whose TTL, without the hour more that
 // [redistest.Clock] gives them, ends.
-var older = redis.NewScript(`
+const older = `
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local ttl, hour = redis.call('PTTL', key) - ARGV[1], 3600000
   if ttl > hour then redis.call('PEXPIRE', key, ttl) else redis.call('DEL', key) end
-end`)
+end`
 
 // advance moves the clock. In a second and more, keys grow older.
 func (c *client) advance(t *testing.T, by time.Duration) {
 	t.Helper()
 	if c.Clock.Advance(by); by >= time.Second {
 		onServers(t, c.UniversalClient, func(ctx context.Context, rdb *redis.Client) error {
-			if err := older.Run(ctx, rdb, nil, by.Milliseconds()).Err(); err != redis.Nil { //nolint:errorlint // it is
+			if err := rdb.Eval(ctx, older, nil, by.Milliseconds()).Err(); err != redis.Nil { //nolint:errorlint // it is
 				return err
 			}
 			return nil
