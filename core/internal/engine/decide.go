@@ -37,7 +37,7 @@ func (a *Ask) cost(set *Set, limit int) int {
 		return max(a.Cost, 1)
 	case a.Costs != nil:
 		return min(a.Costs[limit], mostCost)
-	case l.Unit == set.Unit:
+	case l.unnamed:
 		return min(a.Cost, mostCost)
 	}
 	return 0
@@ -124,7 +124,7 @@ func (e *Engine) ask(ctx context.Context, a *Ask, r *Result) (err error) {
 
 // refuse denies whatever the limits say. They are not told.
 func (r *Result) refuse(by Cause, wait time.Duration) {
-	r.Allowed, r.Granted, r.Cause, r.Retry, r.asks = false, 0, by, wait, 0
+	r.Allowed, r.Granted, r.Cause, r.Retry, r.asks, r.never = false, 0, by, wait, 0, false
 }
 
 // granted returns how many units the request may use if it is admitted.
@@ -148,8 +148,8 @@ func (r *Result) makeTakes(set *Set, a *Ask) {
 	if e := r.engine; e.store.isFar || r.asks < r.takes {
 		r.at = time.Since(processStart)
 	}
-	for i := range r.all()[r.asks:] { // what is recorded later needs an ID
-		r.all()[r.asks+i].ID = newID()
+	for i := r.asks; i < r.takes; i++ { // what is recorded later needs an ID
+		r.all()[i].ID = newID()
 	}
 }
 
@@ -160,36 +160,31 @@ func newID() uint64 { return rand.Uint64() | 1 }
 // makeFew makes the takes of a request with one or two limits, without an allocation. It returns false if a list is
 // needed: for more, for permits, and if only one of two is asked.
 func (r *Result) makeFew(a *Ask, endless bool) bool {
-	n := len(r.Set.Limits)
+	n, asks := len(r.Set.Limits), 0
 	if n > len(r.few) || r.Set.holds {
 		return false
 	}
-	asks := 0
 	for limit := range n {
-		if a.cost(r.Set, limit) > 0 {
+		if r.makeTake(a, &r.few[limit], limit, endless); r.few[limit].Cost > 0 {
 			asks++
 		}
 	}
-	if asks != n && asks != 0 {
-		return false
-	}
-	r.takes, r.asks = n, asks
-	for limit := range n {
-		r.makeTake(a, &r.few[limit], limit, endless)
-	}
-	for i := range r.few[:n] {
+	for i := range n {
 		r.few[i].Mode = r.sent
 	}
-	return true
+	r.takes, r.asks = n, asks
+	return asks == n || asks == 0
 }
 
-// makeTake sets what a limit is asked.
+// makeTake sets what a limit is asked, but its Mode, since one limit may change that of all.
 func (r *Result) makeTake(a *Ask, t *store.Take, limit int, endless bool) {
 	l := &r.Set.Limits[limit]
-	t.Key.Namespace, t.Key.Identity = l.key.Namespace, a.Identities[l.Key]
-	t.Limit, t.Cost = l.stored(endless || l.unlimited), a.cost(r.Set, limit)
-	if t.Mode = r.sent; r.sent == store.ModeChargeDenied && t.Limit.NeverFits(t.Cost) {
-		t.Mode, r.sent = store.ModeCharge, store.ModeCharge // a request that never fits is not recorded
+	t.Key.Namespace = l.key.Namespace
+	t.Key.Identity = a.Identities[l.Key] // a statement of its own, as otherwise it is copied twice
+	t.Limit = l.stored(endless || l.unlimited)
+	t.Cost = a.cost(r.Set, limit)
+	if r.sent == store.ModeChargeDenied && t.Limit.NeverFits(t.Cost) {
+		r.sent = store.ModeCharge // a request that never fits is not recorded
 	}
 	if !r.engine.store.isFar && !l.KeepsEntries() {
 		t.ID = newID() // other takes in memory get one of their log
@@ -247,27 +242,19 @@ func (r *Result) asked() ([]store.Take, []store.Answer) {
 func (r *Result) sum(a *Ask) {
 	r.Allowed = true
 	_, answers := r.asked()
+	longest := time.Duration(0)
 	for i := range answers {
 		r.Allowed = r.Allowed && answers[i].Allowed
-	}
-	switch {
-	case !r.Allowed:
-		r.Granted, r.Retry = 0, r.wait()
-	case a.Mode == store.ModeAtMost && r.Cause == ByLimits:
-		r.Granted = answers[0].Granted // which is the same of all
-	default:
-		r.Granted = a.granted()
-	}
-}
-
-// wait returns how long it takes until a request that was denied fits.
-func (r *Result) wait() (longest time.Duration) {
-	if r.Never() || r.AwaitsPermit() { // nobody knows when a request ends
-		return 0
-	}
-	_, answers := r.asked()
-	for i := range answers {
 		longest = max(longest, answers[i].Retry)
 	}
-	return longest
+	switch {
+	case r.Allowed && a.Mode == store.ModeAtMost && r.Cause == ByLimits:
+		r.Granted = answers[0].Granted // which is the same of all
+	case r.Allowed:
+		r.Granted = a.granted()
+	default:
+		if r.never = r.costsTooMuch(); !r.never && !r.AwaitsPermit() { // nobody knows when a request ends
+			r.Retry = longest
+		}
+	}
 }

@@ -49,6 +49,7 @@ type Limit struct {
 	Key      int // index in Set.Keys
 
 	named     bool // Name was given, and is not what it would be without
+	unnamed   bool // it is asked what requests cost without a name
 	unlimited bool // an override lets it deny nothing
 	key       *Key
 	log       *limitLog

@@ -179,8 +179,9 @@ func (d *decided) check(n *naive, r *engine.Result) error {
 		return fmt.Errorf("allowed %v, not %v", r.Allowed, d.allowed)
 	}
 	var denying []string
-	var retry time.Duration
+	var retry, tightestReset time.Duration
 	never, permit := false, false
+	tightest, tightestLeft, tightestUsed := -1, 0, 0
 	for i, cost := range d.asked {
 		if cost <= 0 {
 			continue
@@ -218,6 +219,11 @@ func (d *decided) check(n *naive, r *engine.Result) error {
 		if n.limits[i].InFlight {
 			reset = 0
 		}
+		if l := &r.Set.Limits[i]; a.Known && (d.allowed || !a.Allowed) && (tightest < 0 ||
+			len(r.Set.Units) == 0 && left < tightestLeft ||
+			len(r.Set.Units) > 0 && left*r.Set.Limits[tightest].Quota < tightestLeft*l.Quota) {
+			tightest, tightestLeft, tightestReset, tightestUsed = i, left, reset, a.Used
+		}
 		if r.Used(i) != a.Used || r.Left(i) != left || r.Reset(i) != reset {
 			return fmt.Errorf("limit %d: used %d, left %d, reset %v; not %d, %d, %v", i, r.Used(i), r.Left(i),
 				r.Reset(i), a.Used, left, reset)
@@ -229,6 +235,14 @@ func (d *decided) check(n *naive, r *engine.Result) error {
 	if r.Retry != retry || r.Never() != never || r.AwaitsPermit() != permit || !slices.Equal(r.Denying(), denying) {
 		return fmt.Errorf("retry %v, never %v, permit %v, denying %v; not %v, %v, %v, %v", r.Retry, r.Never(),
 			r.AwaitsPermit(), r.Denying(), retry, never, permit, denying)
+	}
+	if longest := r.Set.Longest; d.allowed && tightest >= 0 && longest >= 0 {
+		tightestUsed = d.answers[longest].Used
+	}
+	if left, reset, used := r.Numbers(); r.Tightest() != tightest || left != tightestLeft ||
+		reset != tightestReset || used != tightestUsed {
+		return fmt.Errorf("limit %d: left %d, reset %v, used %d; not limit %d: %d, %v, %d", r.Tightest(), left, reset,
+			used, tightest, tightestLeft, tightestReset, tightestUsed)
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ type Result struct {
 	engine      *Engine
 	base        *Trial        // what was asked before overrides, if they have changed it
 	sent        store.Mode    // the mode of the takes
+	never       bool          // a limit is asked for more than its quota
 	takes, asks int           // takes that were made, and how many of them are asked
 	at          time.Duration // since the process started, when the takes were made, if somebody needs it
 	few         [2]store.Take // without a list: in the order of the limits
@@ -65,59 +66,54 @@ func (r *Result) place(limit int) int {
 	return r.list.places[limit]
 }
 
-// of returns the take and the answer of a limit that was asked.
+// of returns the take and the answer of a limit, or nil if it was not asked.
 func (r *Result) of(limit int) (*store.Take, *store.Answer) {
-	takes, answers := r.asked()
 	n := r.place(limit)
-	return &takes[n], &answers[n]
+	switch {
+	case n >= r.asks:
+		return nil, nil
+	case r.list != nil:
+		return &r.list.takes[n], &r.list.answers[n]
+	}
+	return &r.few[n], &r.fewAnswers[n]
 }
 
 // Asks reports whether the request was asked about a limit.
-func (r *Result) Asks(limit int) bool {
-	return r.place(limit) < r.asks
-}
+func (r *Result) Asks(limit int) bool { return r.place(limit) < r.asks }
 
 // Tells reports whether the numbers of a limit are known: it was asked, a denial from memory has not left it out, and
 // no override lets it deny nothing.
 func (r *Result) Tells(limit int) bool {
-	if !r.Asks(limit) || r.Set.Limits[limit].unlimited {
-		return false
-	}
 	_, a := r.of(limit)
-	return a.Known
+	return a != nil && a.Known && !r.Set.Limits[limit].unlimited
 }
 
 // fits reports whether what a limit is asked for is within its quota.
 func (r *Result) fits(limit int) bool {
-	if !r.Asks(limit) || r.sent == store.ModeAtMost {
-		return true
-	}
 	t, _ := r.of(limit)
-	return !t.Limit.NeverFits(t.Cost)
+	return t == nil || r.mayFit(t)
+}
+
+func (r *Result) mayFit(t *store.Take) bool {
+	return r.sent == store.ModeAtMost || !t.Limit.NeverFits(t.Cost)
 }
 
 // Denies reports whether a limit has denied.
 func (r *Result) Denies(limit int) bool {
-	if r.Allowed || !r.Asks(limit) {
-		return false
-	}
-	_, a := r.of(limit)
-	return a.Known && !a.Allowed || !r.fits(limit)
+	t, a := r.of(limit)
+	return t != nil && r.denies(t, a)
+}
+
+func (r *Result) denies(t *store.Take, a *store.Answer) bool {
+	return !r.Allowed && (a.Known && !a.Allowed || !r.mayFit(t))
 }
 
 // Denying returns the names of the limits that have denied, or of those whose quota is below the cost if there are any.
 // It must not be written to: mostly it is a part of Set.Names, so that a denial allocates nothing.
 func (r *Result) Denying() (names []string) {
-	if r.takes == 1 { // as of most requests
-		if r.Allowed || !r.Denies(0) {
-			return nil
-		}
-		return r.Set.Names[:1:1]
-	}
-	never := r.Never()
 	var denied uint64
 	for i := range r.Set.Limits {
-		if r.Denies(i) && never == !r.fits(i) {
+		if t, a := r.of(i); t != nil && r.denies(t, a) && r.never != r.mayFit(t) {
 			denied |= 1 << i
 		}
 	}
@@ -137,8 +133,17 @@ func (r *Result) Denying() (names []string) {
 }
 
 // Never reports whether the request was denied because it costs more than a whole quota.
-func (r *Result) Never() bool {
-	return !r.Allowed && r.find(func(i int) bool { return !r.fits(i) }) >= 0
+func (r *Result) Never() bool { return r.never }
+
+// costsTooMuch reports whether a limit is asked for more than its quota.
+func (r *Result) costsTooMuch() bool {
+	takes, _ := r.asked()
+	for i := range takes {
+		if !r.mayFit(&takes[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // AwaitsPermit reports whether a limit of requests in flight has denied.
@@ -158,24 +163,33 @@ func (r *Result) find(is func(limit int) bool) int {
 
 // Used returns how many units of a limit there were in its window before this request.
 func (r *Result) Used(limit int) int {
-	if !r.Asks(limit) {
+	_, a := r.of(limit)
+	if a == nil {
 		return 0
 	}
-	_, a := r.of(limit)
 	return a.Used
 }
 
 // Left returns what a limit has left after this request.
 func (r *Result) Left(limit int) int {
-	return max(0, r.Set.Limits[limit].Quota-r.Used(limit)-r.taken(limit))
+	quota := r.Set.Limits[limit].Quota
+	t, a := r.of(limit)
+	if t == nil {
+		return quota
+	}
+	return max(0, quota-a.Used-r.takenBy(t, a))
 }
 
 // taken returns how many units of a limit were recorded.
 func (r *Result) taken(limit int) int {
-	if !r.Asks(limit) {
+	t, a := r.of(limit)
+	if t == nil {
 		return 0
 	}
-	t, a := r.of(limit)
+	return r.takenBy(t, a)
+}
+
+func (r *Result) takenBy(t *store.Take, a *store.Answer) int {
 	units, mode := t.Limit.Counted(t.Cost, t.Mode)
 	switch {
 	case !a.Known || mode == store.ModePeek:
@@ -191,63 +205,70 @@ func (r *Result) taken(limit int) int {
 // Reset returns how long it takes until the oldest unit leaves the window of a limit: 0 if there is none, and for
 // requests in flight.
 func (r *Result) Reset(limit int) time.Duration {
-	if !r.Asks(limit) || r.Set.Limits[limit].InFlight {
+	_, a := r.of(limit)
+	if a == nil || r.Set.Limits[limit].InFlight {
 		return 0
 	}
-	_, a := r.of(limit)
 	return a.Reset
 }
 
-// decides reports whether the numbers of a limit are known and, if the request was denied, it has denied.
-func (r *Result) decides(limit int) bool { return r.Tells(limit) && (r.Allowed || r.Denies(limit)) }
+// decider returns the take and the answer of a limit if its numbers are known and, if the request was denied, it has
+// denied; otherwise nil.
+func (r *Result) decider(limit int) (*store.Take, *store.Answer) {
+	t, a := r.of(limit)
+	if t == nil || !a.Known || r.Set.Limits[limit].unlimited || !r.Allowed && !r.denies(t, a) {
+		return nil, nil
+	}
+	return t, a
+}
 
 // Tightest returns the limit with the least left, or if they count several units with the smallest share left; of a
 // denial only limits that denied are compared. It returns -1 if no limit was asked.
 func (r *Result) Tightest() int {
-	least, leastLeft := -1, 0
+	limit, _ := r.tightest()
+	return limit
+}
+
+func (r *Result) tightest() (limit, left int) {
+	limit = -1
 	for i := range r.Set.Limits {
-		if !r.decides(i) {
+		t, a := r.decider(i)
+		if t == nil {
 			continue
 		}
-		left := r.Left(i)
-		tighter := least < 0 || left < leastLeft
-		if least >= 0 && len(r.Set.Units) > 0 { // units cannot be compared
-			tighter = int64(left)*int64(r.Set.Limits[least].Quota) < int64(leastLeft)*int64(r.Set.Limits[i].Quota)
+		l := &r.Set.Limits[i]
+		its := max(0, l.Quota-a.Used-r.takenBy(t, a))
+		tighter := limit < 0 || its < left
+		if limit >= 0 && len(r.Set.Units) > 0 { // units cannot be compared
+			tighter = int64(its)*int64(r.Set.Limits[limit].Quota) < int64(left)*int64(l.Quota)
 		}
 		if tighter {
-			least, leastLeft = i, left
+			limit, left = i, its
 		}
 	}
-	return least
+	return limit, left
 }
 
-// Numbers returns Left and Reset of [Result.Tightest], and [Result.UsedOfLongest]: 0 if no limit was asked.
+// Numbers returns Left and Reset of [Result.Tightest], and Used of the limit with the longest window. Of a denial,
+// which may be from memory, and if there are no windows, that is of the tightest as well. They are 0 if no limit was
+// asked.
 func (r *Result) Numbers() (left int, reset time.Duration, used int) {
-	if r.takes == 1 && r.list == nil { // as of most requests
-		l, a := &r.Set.Limits[0], &r.fewAnswers[0]
-		if r.asks == 0 || !a.Known || l.unlimited {
+	if l := r.Set.Limits; len(l) == 1 && r.list == nil { // as of most requests
+		t, a := r.decider(0)
+		if t == nil {
 			return 0, 0, 0
 		}
-		return max(0, l.Quota-a.Used-r.taken(0)), a.Reset, a.Used
+		return max(0, l[0].Quota-a.Used-r.takenBy(t, a)), a.Reset, a.Used
 	}
-	least := r.Tightest()
-	if least < 0 {
+	tightest, left := r.tightest()
+	if tightest < 0 {
 		return 0, 0, 0
 	}
-	return r.Left(least), r.Reset(least), r.UsedOfLongest()
-}
-
-// UsedOfLongest returns Used of the limit with the longest window. Of a denial, which may be from memory, and if there
-// are no windows, it is that of [Result.Tightest].
-func (r *Result) UsedOfLongest() int {
-	limit := r.Set.Longest
-	if !r.Allowed || limit < 0 {
-		limit = r.Tightest()
+	longest := r.Set.Longest
+	if !r.Allowed || longest < 0 {
+		longest = tightest
 	}
-	if limit < 0 {
-		return 0
-	}
-	return r.Used(limit)
+	return left, r.Reset(tightest), r.Used(longest)
 }
 
 // Rule returns the rule of the first limit that has denied, or the first rule; nil without rules.
@@ -285,7 +306,7 @@ func (r *Result) limitOf(take int) *Limit {
 // AppendRateLimit appends the items of the field RateLimit.
 func (r *Result) AppendRateLimit(b []byte) []byte {
 	for i := range r.Set.Limits {
-		if !r.decides(i) {
+		if t, _ := r.decider(i); t == nil {
 			continue
 		}
 		if len(b) > 0 {

@@ -26,22 +26,26 @@ func TestNumbers(t *testing.T) {
 			costs := s.Costs(nil, 1, map[string]int{"tokens": tokens})
 			return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1, Costs: costs})
 		}
+		used := func(r *engine.Result) int {
+			_, _, used := r.Numbers()
+			return used
+		}
 		r := ask(900)
 		const first = `"4-per-10s";r=3;t=10, "5-per-minute";r=4;t=60, "1000-tokens-per-minute";r=100;t=60, ` +
 			`"3-in-flight";r=2`
-		if got := string(r.AppendRateLimit(nil)); got != first || r.Tightest() != 2 || r.UsedOfLongest() != 0 {
+		if got := string(r.AppendRateLimit(nil)); got != first || r.Tightest() != 2 || used(r) != 0 {
 			t.Errorf("%s, tightest %d", got, r.Tightest())
 		}
 		time.Sleep(500 * time.Millisecond)
-		if r = ask(0); r.Asks(2) || r.Tightest() != 0 && r.Tightest() != 3 || r.UsedOfLongest() != 1 {
+		if r = ask(0); r.Asks(2) || r.Tightest() != 0 && r.Tightest() != 3 || used(r) != 1 {
 			t.Errorf("without tokens: tightest %d", r.Tightest())
 		}
 		ask(0)
 		must(r.Release(t.Context()))
 		r = ask(200)
 		if got := string(r.AppendRateLimit(nil)); r.Allowed || got != `"1000-tokens-per-minute";r=100;t=60` ||
-			r.Tightest() != 2 || r.UsedOfLongest() != 900 {
-			t.Errorf("a denial: %s, used %d", got, r.UsedOfLongest())
+			r.Tightest() != 2 || used(r) != 900 {
+			t.Errorf("a denial: %s, used %d", got, used(r))
 		}
 		if r = ask(2000); string(r.AppendRateLimit(nil)) != `"1000-tokens-per-minute";r=100` {
 			t.Errorf("it never fits: %s", r.AppendRateLimit(nil))

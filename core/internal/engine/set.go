@@ -163,6 +163,7 @@ func (s *Set) findUnits() {
 		l := &s.Limits[i]
 		s.leasable = s.leasable && !l.InFlight && !l.unlimited && l.KeepsEntries() && l.Unit == s.Unit
 		s.counters, s.holds = s.counters || !l.KeepsEntries(), s.holds || l.InFlight
+		l.unnamed = !l.InFlight && l.Unit == s.Unit
 		switch {
 		case l.InFlight:
 		case l.Unit != s.Unit:
