@@ -16,14 +16,14 @@ import (
 // is an address, for [ByHeader], [By] and [ByText] an identity, and for [First] whichever its keys accept. Under
 // [Global] it is empty. What no text names, as with [Join], is a [ConfigError].
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
-	err = l.ask(ctx, key, gate.Call{Cost: 1, Mode: l.gate.Mode, Tries: true}, &d)
+	err = l.ask(ctx, key, gate.Call{Asked: gate.Asked{Cost: 1, Mode: l.gate.Mode}, Tries: true}, &d)
 	return d, err
 }
 
 // AllowN takes cost units, all or none. A cost above a quota never fits: the decision is a denial, and the error is
 // [ErrCostExceedsQuota], so that no caller waits for it.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (d Decision, err error) {
-	err = l.askN(ctx, key, gate.Call{Cost: cost, Mode: l.gate.Mode, Tries: true}, &d)
+	err = l.askN(ctx, key, gate.Call{Asked: gate.Asked{Cost: cost, Mode: l.gate.Mode}, Tries: true}, &d)
 	return d, err
 }
 
@@ -43,7 +43,8 @@ func (l *Limiter) askN(ctx context.Context, key string, c gate.Call, d *Decision
 //
 //	d, err := limiter.AllowCosts(ctx, "customer 7", core.Costs{"tokens": 4000})
 func (l *Limiter) AllowCosts(ctx context.Context, key string, costs Costs) (d Decision, err error) {
-	err = l.askN(ctx, key, gate.Call{Cost: 1, Costs: costs, Named: true, Mode: l.gate.Mode, Tries: true}, &d)
+	c := gate.Call{Asked: gate.Asked{Cost: 1, Mode: l.gate.Mode}, Costs: costs, Named: true, Tries: true}
+	err = l.askN(ctx, key, c, &d)
 	return d, err
 }
 
@@ -53,14 +54,14 @@ func (l *Limiter) AllowCosts(ctx context.Context, key string, costs Costs) (d De
 //
 // A cost of more than a quota is no error, since a part of it may be granted. A cost below 1 is a [ConfigError].
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, cost int) (d Decision, err error) {
-	err = l.ask(ctx, key, gate.Call{Cost: cost, Mode: store.ModeAtMost, Tries: true}, &d)
+	err = l.ask(ctx, key, gate.Call{Asked: gate.Asked{Cost: cost, Mode: store.ModeAtMost}, Tries: true}, &d)
 	return d, err
 }
 
 // Peek returns what [Limiter.Allow] would decide, of one unit of each kind, and takes nothing: Remaining is what is
 // left now.
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
-	err = l.ask(ctx, key, gate.Call{Cost: 1, Named: true, Rest: 1, Mode: store.ModePeek}, &d)
+	err = l.ask(ctx, key, gate.Call{Asked: gate.Asked{Cost: 1, Mode: store.ModePeek}, Named: true, Rest: 1}, &d)
 	return d, err
 }
 
@@ -69,7 +70,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) 
 //
 // For each limit it keeps as many units as the quota, and at least [store.MaxRecorded]. Used does not grow beyond that.
 func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision, err error) {
-	err = l.ask(ctx, key, gate.Call{Cost: cost, Mode: store.ModeRecord}, &d)
+	err = l.ask(ctx, key, gate.Call{Asked: gate.Asked{Cost: cost, Mode: store.ModeRecord}}, &d)
 	return d, err
 }
 
@@ -95,21 +96,18 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 func (l *Limiter) ask(ctx context.Context, key string, c gate.Call, d *Decision) error {
 	began := l.begin()
 	err := l.call(ctx, key, &c, &d.result)
-	asked := gate.Asked{Identity: c.Identity, Cost: c.Cost, Mode: c.Mode}
 	if d.result.Set == nil {
-		return l.failed(ctx, began, &asked, d, err)
+		return l.failed(ctx, began, &c.Asked, d, err)
 	}
 	l.decide(d)
-	l.report(ctx, began, &asked, d)
+	l.report(ctx, began, &c.Asked, d)
 	return err
 }
 
-func (l *Limiter) call(ctx context.Context, key string, c *gate.Call, r *engine.Result) error {
-	id, err := l.identityOf("key", key)
-	if err != nil {
+func (l *Limiter) call(ctx context.Context, key string, c *gate.Call, r *engine.Result) (err error) {
+	if err = l.identify(&c.Own[0], "key", key); err != nil {
 		return err
 	}
-	c.Identity = id
 	set, err := l.gate.Sets(ctx)
 	if err != nil {
 		return err
@@ -140,20 +138,20 @@ func costBelow1(cost int) error {
 
 // named returns the identity that a text names, and its limits, for calls without a request.
 func (l *Limiter) named(ctx context.Context, key string) (set *engine.Set, id identity, err error) {
-	if id, err = l.identityOf("key", key); err != nil {
+	if err = l.identify(&id, "key", key); err != nil {
 		return nil, id, err
 	}
 	set, err = l.gate.Sets(ctx)
 	return set, id, err
 }
 
-// identityOf finds the identity that a text names, for calls without a request.
-func (l *Limiter) identityOf(call, key string) (identity, error) {
+// identify sets the identity that a text names, for calls without a request.
+func (l *Limiter) identify(id *identity, call, key string) error {
 	if l.gate.Rules != nil {
-		return identity{}, configError(call, "a text", "rules need a request, but this call has none",
+		return configError(call, "a text", "rules need a request, but this call has none",
 			"use the middleware, or a limiter without rules")
 	}
-	return l.gate.Key.IdentityOf(call, key, &l.gate.Prefixes)
+	return l.gate.Key.Identify(id, call, key, &l.gate.Prefixes)
 }
 
 // Reset deletes the logs of key, of all units, what its limits of other algorithms have counted, and its bans. It keeps
@@ -162,8 +160,8 @@ func (l *Limiter) identityOf(call, key string) (identity, error) {
 //
 // The key is a text as for [Limiter.Allow]. [Decision.Reset] resets the key of a request, whatever it is.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	id, err := l.identityOf("Reset", key)
-	if err != nil {
+	var id identity
+	if err := l.identify(&id, "Reset", key); err != nil {
 		return err
 	}
 	return l.engine.Reset(ctx, id)
@@ -197,5 +195,5 @@ func (l *Limiter) waitN(ctx context.Context, key string, cost int, d *Decision) 
 	if l == nil || l.engine == nil {
 		return configError("Wait", "no limiter", noLimiter, checkNew)
 	}
-	return l.askN(ctx, key, gate.Call{Cost: cost, Mode: store.ModeCharge, Waits: true}, d)
+	return l.askN(ctx, key, gate.Call{Asked: gate.Asked{Cost: cost, Mode: store.ModeCharge}, Waits: true}, d)
 }

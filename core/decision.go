@@ -281,7 +281,7 @@ func (d *Decision) again(
 	began := d.limiter.begin()
 	asked := gate.Asked{Cost: d.result.Cost, Mode: d.result.Mode, Borrowed: true}
 	if id := d.result.Identity(); id != nil {
-		asked.Identity = *id
+		asked.Own[0] = *id
 	}
 	err := decide(&d.result, ctx, &next.result)
 	if next.result.Set == nil {

@@ -186,7 +186,7 @@ func (l inside) overrideNamed(call, name, text string) (named *engine.OverrideKe
 		}
 	}
 	if named != nil {
-		id, err = named.Spec.IdentityOf(call, text, &l.gate.Prefixes)
+		err = named.Spec.Identify(&id, call, text, &l.gate.Prefixes)
 		return named, id, err
 	}
 	problem, remedy := "no limits of this name deny", "use the name of a policy or a rule that is not in shadow"

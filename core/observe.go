@@ -44,10 +44,10 @@ func WithStoreObserver(f func(context.Context, event.StoreCall)) Option {
 // event returns an event with the fields that all events of a request have.
 func (l *Limiter) event(outcome event.Outcome, began time.Duration, asked *gate.Asked, err error) Event {
 	e := Event{
-		Policy: l.policy(), Outcome: outcome, Mode: asked.Mode, Cost: asked.Cost, Key: asked.Identity.Text, Err: err,
+		Policy: l.policy(), Outcome: outcome, Mode: asked.Mode, Cost: asked.Cost, Key: asked.Own[0].Text, Err: err,
 	}
-	if asked.Borrowed || asked.Identity.Addr.IsValid() {
-		e.Key = asked.Identity.Label()
+	if asked.Borrowed || asked.Own[0].Addr.IsValid() {
+		e.Key = asked.Own[0].Label()
 	}
 	if began != 0 {
 		e.Took = time.Since(processStart) - began

@@ -161,7 +161,7 @@ func (l *Limiter) overridden(call, text string, by Key) (k *engine.OverrideKey, 
 		}
 		k = all[of]
 	}
-	id, err = k.Spec.IdentityOf(call, text, &l.gate.Prefixes)
+	err = k.Spec.Identify(&id, call, text, &l.gate.Prefixes)
 	return k, id, err
 }
 
@@ -184,8 +184,8 @@ func (l *Limiter) Pause(ctx context.Context, key string, until time.Time) (ok bo
 	if !l.engine.HasOverrides() {
 		return false, nil
 	}
-	id, err := l.identityOf("Pause", key)
-	if err != nil {
+	var id identity
+	if err = l.identify(&id, "Pause", key); err != nil {
 		return true, err
 	}
 	pause := &engine.Override{Denied: true, Pause: true, Until: until, Note: "a pause"}

@@ -53,10 +53,10 @@ type Written struct {
 
 // Asked is what was read of a request, as far as it was read.
 type Asked struct {
-	Identity store.Identity // whose quota it uses
+	Own      [1]store.Identity // whose quota it uses; an array, since it may be all that an [engine.Ask] needs
 	Cost     int
 	Mode     store.Mode
-	Borrowed bool   // the texts of Identity may be in memory that a server uses again
+	Borrowed bool   // the texts of Own may be in memory that a server uses again
 	Refused  string // the rule in shadow whose deny list names the client, or empty
 }
 
@@ -87,12 +87,10 @@ func (g *Gate) check(r adapter.Request, rd *reading, asked *Asked, res *engine.R
 	case g.Rules != nil:
 		return g.checkRules(rd, asked, res)
 	}
-	var one [1]store.Identity
 	var err error
-	if one[0], err = g.Key.ReadOnce(r, own); err != nil {
+	if asked.Own[0], err = g.Key.ReadOnce(r, own); err != nil {
 		return 0, err
 	}
-	asked.Identity = one[0]
 	set := g.Policy.Set
 	if set == nil {
 		if set, err = g.choose(r, rd); err != nil {
@@ -100,7 +98,7 @@ func (g *Gate) check(r adapter.Request, rd *reading, asked *Asked, res *engine.R
 		}
 	}
 	ask := engine.Ask{
-		Identities: one[:], Cost: 1, Mode: g.Mode, Tries: true, NoPermits: Holds(r.Context(), g.Engine),
+		Identities: asked.Own[:], Cost: 1, Mode: g.Mode, Tries: true, NoPermits: Holds(r.Context(), g.Engine),
 	}
 	if g.Cost != nil || g.Costs != nil || set.Unit != "" || set.Units != nil {
 		if err = g.costs(r, nil, set, &ask); err != nil {

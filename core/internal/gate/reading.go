@@ -94,14 +94,13 @@ func (NoRequest) Native() any { return nil }
 // Call asks for a call without a request. Cost is of costs without a name; costs are those of units with a name, or
 // nil.
 type Call struct {
-	Identity store.Identity
-	Cost     int
-	Costs    map[string]int // by the name of the unit; units that it does not name cost Rest
-	Named    bool           // Costs counts, even if it is nil
-	Rest     int
-	Mode     store.Mode
-	Tries    bool
-	Waits    bool // until it is admitted
+	Asked
+
+	Costs map[string]int // by the name of the unit; units that it does not name cost Rest
+	Named bool           // Costs counts, even if it is nil
+	Rest  int
+	Tries bool
+	Waits bool // until it is admitted
 }
 
 // Sets returns the set of limits for a call without a request.
@@ -120,8 +119,7 @@ var ErrNeedsRequest = errors.New("sash: LimitBy takes a request, but this call h
 
 // Call decides about a call without a request.
 func (g *Gate) Call(ctx context.Context, set *engine.Set, c *Call, res *engine.Result) error {
-	own := [1]store.Identity{c.Identity}
-	ask := engine.Ask{Identities: own[:], Cost: c.Cost, Mode: c.Mode, Tries: c.Tries}
+	ask := engine.Ask{Identities: c.Own[:], Cost: c.Cost, Mode: c.Mode, Tries: c.Tries}
 	if c.Named {
 		if err := g.costs(nil, c, set, &ask); err != nil {
 			return err

@@ -158,7 +158,7 @@ func (c *Choice) decide(mode store.Mode, tries bool, asked *Asked, res *engine.R
 // note notes whose quota a request uses by rules: that of the first key.
 func (a *Asked) note(of *engine.Ask) {
 	if a.Cost = of.Cost; len(of.Identities) > 0 {
-		a.Identity = of.Identities[0]
+		a.Own[0] = of.Identities[0]
 	}
 }
 

@@ -72,31 +72,33 @@ func (k *Spec) Repeats(seen map[*Spec]bool) bool {
 	return false
 }
 
-// IdentityOf returns the identity that a text names, for calls without a request. The error names the call.
-func (k *Spec) IdentityOf(call, text string, p *Prefixes) (store.Identity, error) {
-	if k.FromText == nil && len(k.Kinds) == 1 && k.Kinds[0] == KindBy && text != "" { // as below, but faster
-		return store.Identity{Kind: KindBy, Text: text}, nil
-	}
+// Identify sets the identity that a text names, for calls without a request. The error names the call.
+func (k *Spec) Identify(id *store.Identity, call, text string, p *Prefixes) error {
 	if k.FromText != nil {
-		if id, ok := k.FromText(text, p); ok {
-			return id, nil
+		found, ok := k.FromText(text, p)
+		if ok {
+			*id = found
+			return nil
 		}
 	}
 	switch {
+	case text != "" && k.Finds(KindBy):
+		id.Kind, id.Text = KindBy, text
+		return nil
 	case text == "" && k.Finds(KindAll):
-		return Everybody, nil
-	case text == "" || k.Finds(KindBy):
-		return Text(text, nil)
+		*id = Everybody
+		return nil
+	case text == "":
+		return ErrNoKey
 	case k.Finds(KindAll) && k.parts == nil:
-		return store.Identity{}, configError(call, "a text",
-			"under Global there is one quota for all, and no text names it",
+		return configError(call, "a text", "under Global there is one quota for all, and no text names it",
 			"pass the empty text, or make the limiter with core.ByText()")
 	}
 	remedy := "pass a text that the key finds"
 	if call == "Override" || call == "Reset" {
 		remedy = "use Decision." + call + " with the decision about a request, or " + remedy
 	}
-	return store.Identity{}, configError(call, "a text", k.Name+" finds no such key", remedy)
+	return configError(call, "a text", k.Name+" finds no such key", remedy)
 }
 
 // ByHeader finds the identity that verify returns for a header field.
