@@ -1105,6 +1105,32 @@ func TestOutageLog(t *testing.T) {
 	}
 }
 
+// An outage that begins soon after another one is logged as well, once ten seconds have passed since that one.
+func TestOutageLogAfterAShortOne(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	inWorld(t, func(w *world) {
+		l := newModelLog("alice", 100, time.Hour)
+		w.down(refuses)
+		w.take(1, store.ModeCharge, l)
+		w.up(0)
+		w.take(1, store.ModeCharge, l)
+		w.down(refuses)
+		for range 20 {
+			w.take(1, store.ModeCharge, l)
+			time.Sleep(time.Second)
+		}
+	})
+	text := log.String()
+	if n := strings.Count(text, "does not answer"); n != 2 {
+		t.Errorf("%d lines of 2 outages, of which the second is long:\n%s", n, text)
+	}
+	if strings.Contains(text, "alice") {
+		t.Errorf("the log has the identity:\n%s", text)
+	}
+}
+
 // A take allocates little, and a repeated denial nothing.
 func TestAllocations(t *testing.T) {
 	s := newSharedLogs().connect()
