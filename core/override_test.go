@@ -391,6 +391,17 @@ func TestOverrideMistakes(t *testing.T) {
 		t.Errorf("overrides after mistakes: %v, %v", all, err)
 	}
 
+	joined, err := core.New(core.PerMinute(3), core.Join(core.ByText(), core.ByIP()), core.WithOverrides())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = joined.Override(t.Context(), "customer 7", of(core.PerMinute(9)))
+	for _, want := range []string{"Join finds no such key", "Decision.Override", "core.By,"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a text for a key that has none: %v; want %q", err, want)
+		}
+	}
+
 	without := newLimiter(t, core.PerMinute(3))
 	_, listed := without.Overrides(t.Context())
 	for call, err := range map[string]error{
@@ -411,7 +422,7 @@ func TestOverrideMistakes(t *testing.T) {
 	if ok, err := without.Pause(t.Context(), "k", soon); ok || err != nil {
 		t.Errorf("Pause without the option: %v, %v", ok, err)
 	}
-	_, err := core.New(
+	_, err = core.New(
 		core.PerMinute(1),
 		core.Global(),
 		core.WithOverrides(),

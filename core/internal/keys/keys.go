@@ -95,6 +95,9 @@ func (k *Spec) Identify(id *store.Identity, call, text string, p *Prefixes) erro
 			"pass the empty text, or make the limiter with core.ByText()")
 	}
 	remedy := "pass a text that the key finds"
+	if k.FromText == nil {
+		remedy = "limit by core.By, whose keys are texts"
+	}
 	if call == "Override" || call == "Reset" {
 		remedy = "use Decision." + call + " with the decision about a request, or " + remedy
 	}
