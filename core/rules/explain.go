@@ -33,7 +33,8 @@ type RuleExplanation struct {
 	Overrides []OverrideExplanation `json:",omitempty"` // of keys of the request; see [Set.Override]
 }
 
-// LimitExplanation is a limit of a rule that applies.
+// LimitExplanation is a limit of a rule that applies. If it could not be read, as without a key, the fields but Limit
+// are zero.
 type LimitExplanation struct {
 	Limit      string // as in the file
 	Unit       string // what it counts, such as "requests"
@@ -249,8 +250,11 @@ func (e Explanation) String() string {
 
 // String has the limit and how much of it is used and left.
 func (l LimitExplanation) String() string {
-	if l.Overridden {
+	switch {
+	case l.Overridden:
 		return l.Limit + ": overridden"
+	case l.Quota == 0:
+		return l.Limit + ": not read"
 	}
 	text := fmt.Sprintf("%s: %d used, %d left", l.Limit, l.Used, l.Remaining)
 	if l.RetryAfter > 0 {

@@ -172,3 +172,13 @@ rules:
 		}
 	})
 }
+
+// A limit that was not read has no numbers: "0 left" would say that its quota is used up.
+func TestExplainedWithoutDecision(t *testing.T) {
+	l := limit(t, "rules: [{name: b, key: {value: user}, limits: [1/day]}]")
+	want := "no decision: sash: the key of the limit 1/day, made by ByValue: sash: the request carries no key\n" +
+		"b applies\n  1/day: not read\n"
+	if got := l.Explain(with("GET /b", "")).String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
