@@ -116,14 +116,14 @@ func (r *results) charts() (drawn []*chart) {
 
 	leases := &chart{
 		file: "leases", title: fmt.Sprintf("Processes that share %s in any second", number(sharedQuota)),
-		note: "As APISIX does: each process counts, and they exchange counts. Beside checks a second: times redis_rate.",
+		note: "As APISIX does: each process counts, and they exchange counts. In brackets: times redis_rate.",
 	}
 	r.panel(leases, "above the quota, %: 3 processes, 150 % load", "leases-over", "150 % by 3")
 	r.panel(leases, "above the quota, %: 8 processes, 150 % load", "leases-over", "150 % by 8")
 	r.panel(leases, "denied with room left, %: 3 processes, 100 % load", "leases-denied", "100 % by 3")
 	r.panel(leases, "denied with room left, %: 8 processes, 100 % load", "leases-denied", "100 % by 8")
-	r.panel(leases, "256 goroutines, one key", "leases-checks", "256, one key")
-	r.panel(leases, "64 goroutines, 1,000 keys, some far busier", "leases-checks", "64, zipf")
+	r.panel(leases, "checks a second: 256 goroutines, one key", "leases-checks", "256, one key")
+	r.panel(leases, "checks a second: 64 goroutines, 1,000 uneven keys", "leases-checks", "64, zipf")
 	return slices.DeleteFunc([]*chart{checks, size, leases}, func(c *chart) bool { return c.panels == nil })
 }
 
