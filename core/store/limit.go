@@ -123,7 +123,7 @@ func (l *Limit) Keeps(mode Mode) int {
 }
 
 // Grant returns how many units a take in ModeAtMost gets, if the log with the least room has room for so many units:
-// 0 to Cost.
+// 0 to Cost. A limit that is Unlimited is not asked: if all are, the take gets its Cost, whatever its Share.
 func (t *Take) Grant(room int) int {
 	if room < 1 {
 		return 0
