@@ -2,13 +2,11 @@ package coretest
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/definition"
+	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -22,8 +20,7 @@ type FakeStore struct {
 	takes int
 	logs  definition.Store
 
-	overrides map[string]map[string]store.Override // by policy and name
-	changes   int                                  // of overrides
+	overrides memory.Overrides
 }
 
 var _ store.Full = (*FakeStore)(nil)
@@ -127,55 +124,19 @@ func (f *FakeStore) Reset(ctx context.Context, key store.Key, limits []*store.Li
 
 // SetOverride implements [store.Overrider].
 func (f *FakeStore) SetOverride(_ context.Context, policy string, o store.Override) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return f.err
+	if err := f.failing(); err != nil {
+		return err
 	}
-	all := f.overrides[policy]
-	old, found := all[o.Name]
-	switch {
-	case found && o.Extend && o.Value != "" && !old.Until.Before(o.Until):
-		return nil
-	case !found && o.Value != "" && len(all) >= o.Most():
-		maps.DeleteFunc(all, func(_ string, o store.Override) bool { return !time.Now().Before(o.Until) })
-		same := 0
-		for _, other := range all {
-			if other.Extend == o.Extend {
-				same++
-			}
-		}
-		if same >= o.Most() {
-			return store.TooManyOverrides(policy, &o)
-		}
-	}
-	if all == nil {
-		all = make(map[string]store.Override)
-		if f.overrides == nil {
-			f.overrides = make(map[string]map[string]store.Override)
-		}
-		f.overrides[policy] = all
-	}
-	delete(all, o.Name)
-	if o.Value != "" {
-		all[o.Name] = o
-	}
-	f.changes++
-	return nil
+	return f.overrides.Set(policy, o)
 }
 
 // Overrides implements [store.Overrider].
 func (f *FakeStore) Overrides(
 	_ context.Context, policy, known string,
 ) (version string, all []store.Override, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	kept, ok := f.overrides[policy]
-	if ok {
-		version = strconv.Itoa(f.changes)
+	if err := f.failing(); err != nil {
+		return "", nil, err
 	}
-	if f.err != nil || version == known {
-		return version, nil, f.err
-	}
-	return version, slices.Collect(maps.Values(kept)), nil
+	version, all = f.overrides.All(policy, known)
+	return version, all, nil
 }
