@@ -78,3 +78,17 @@ func (s handlers[C]) contextOfKeys(t *testing.T) {
 		t.Errorf("status %d, seen %v", w.Code, seen)
 	}
 }
+
+// Requests of unit tests have a peer, and are limited by it.
+func (s handlers[C]) unitTests(t *testing.T) {
+	l := limiterFor(t, core.NewMemoryStore(), core.PerMinute(2), core.ByIP())
+	app := s.App(nil, s.served, s.From(l))
+	for i, want := range []int{200, 200, 429} {
+		if w := get(t, app); w.Code != want {
+			t.Errorf("request %d: status %d, body %s; want %d", i+1, w.Code, w.Body, want)
+		}
+	}
+	if d, err := l.Peek(t.Context(), "192.0.2.1"); err != nil || d.Used != 2 {
+		t.Errorf("%d units used by 192.0.2.1, %v; want 2", d.Used, err)
+	}
+}

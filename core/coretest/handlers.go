@@ -78,7 +78,7 @@ func Handlers[C any](t *testing.T, c HandlersConfig[C]) {
 		"RefundsAndMiddleware": s.refundsAndMiddleware, "RefundsOfPanics": s.refundsOfPanics,
 		"TwoRefunds": s.twoRefunds, "AnsweredOutside": s.answeredOutside, "ClientGone": s.clientGone,
 		"Hijack": s.hijack, "Calls": s.calls, "TimedOut": s.timedOut, "KeepsTheKey": s.keepsTheKey,
-		"Logged": s.logged, "ContextOfKeys": s.contextOfKeys, "Pooled": s.pooled,
+		"Logged": s.logged, "ContextOfKeys": s.contextOfKeys, "Pooled": s.pooled, "UnitTests": s.unitTests,
 	} {
 		t.Run(name, test)
 	}

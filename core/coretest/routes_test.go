@@ -1,6 +1,7 @@
 package coretest_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	echoware "github.com/labstack/echo/v4/middleware"
 
 	"github.com/sashlimit/sash/chilimit"
+	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/rules"
@@ -25,17 +27,12 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
+// router serves by the rules of a set.
+type router = func(*rules.Set) func(net.Listener) error
+
 // routers have routes for /health, /login, /v1/ and what is below it, and /users/ID. Each answers with its first word.
-var routers = map[string]func(*rules.Set) func(net.Listener) error{
-	"nethttp": func(set *rules.Set) func(net.Listener) error {
-		mux := http.NewServeMux()
-		for route, path := range map[string]string{
-			"health": "/health", "login": "/login", "v1": "/v1/", "users": "/users/{id}",
-		} {
-			mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, route) })
-		}
-		return serveHTTP(nethttp.Rules(set)(mux))
-	},
+var routers = map[string]router{
+	"nethttp": func(set *rules.Set) func(net.Listener) error { return serveHTTP(nethttp.Rules(set)(newMux())) },
 	"prefixes": func(set *rules.Set) func(net.Listener) error { // as code that asks for the path itself
 		return serveHTTP(nethttp.Rules(set)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch path := r.URL.Path; {
@@ -45,6 +42,13 @@ var routers = map[string]func(*rules.Set) func(net.Listener) error{
 				io.WriteString(w, "v1")
 			}
 		})))
+	},
+	"nethttp, prefix stripped": func(set *rules.Set) func(net.Listener) error {
+		limited := nethttp.Rules(set)(newMux())
+		outer := http.NewServeMux()
+		outer.Handle("/old/", http.StripPrefix("/old", limited))
+		outer.Handle("/", limited)
+		return serveHTTP(outer)
 	},
 	"chi":                       chiRouter(nil, nil),
 	"chi, clean":                chiRouter(uses{middleware.CleanPath}, nil),
@@ -83,27 +87,18 @@ var routers = map[string]func(*rules.Set) func(net.Listener) error{
 			next.ServeHTTP(w, r)
 		})
 	}}, nil),
-	"nethttp, prefix stripped": func(set *rules.Set) func(net.Listener) error {
-		mux := http.NewServeMux()
-		for route, path := range map[string]string{
-			"health": "/health", "login": "/login", "v1": "/v1/", "users": "/users/{id}",
-		} {
-			mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, route) })
-		}
-		limited := nethttp.Rules(set)(mux)
-		outer := http.NewServeMux()
-		outer.Handle("/old/", http.StripPrefix("/old", limited))
-		outer.Handle("/", limited)
-		return serveHTTP(outer)
-	},
-	"echo": echoRouter(func(*echo.Echo) {}, func(*echo.Echo) {}),
-	"echo, slash removed": echoRouter(
-		func(e *echo.Echo) { e.Pre(echoware.RemoveTrailingSlash()) }, func(*echo.Echo) {}),
-	"echo, slash removed in Use": echoRouter(func(e *echo.Echo) { e.Use(echoware.RemoveTrailingSlash()) },
-		func(e *echo.Echo) { e.Use(echoware.RemoveTrailingSlash(), echoware.AddTrailingSlash()) }),
-	"echo, rewritten": echoRouter(func(e *echo.Echo) {
+	"echo": echoRouter(func(e *echo.Echo, limit echo.MiddlewareFunc) { e.Use(limit) }),
+	"echo, slash removed": echoRouter(func(e *echo.Echo, limit echo.MiddlewareFunc) {
+		e.Pre(echoware.RemoveTrailingSlash())
+		e.Use(limit)
+	}),
+	"echo, slash removed in Use": echoRouter(func(e *echo.Echo, limit echo.MiddlewareFunc) {
+		e.Use(echoware.RemoveTrailingSlash(), limit, echoware.RemoveTrailingSlash(), echoware.AddTrailingSlash())
+	}),
+	"echo, rewritten": echoRouter(func(e *echo.Echo, limit echo.MiddlewareFunc) {
 		e.Pre(echoware.Rewrite(map[string]string{"/old/*": "/$1", "/*.json": "/$1"}))
-	}, func(*echo.Echo) {}),
+		e.Use(limit)
+	}),
 	"gin":                   ginRouter(func(*gin.Engine) {}),
 	"gin, raw":              ginRouter(func(e *gin.Engine) { e.UseRawPath = true }),
 	"gin, raw and no slash": ginRouter(func(e *gin.Engine) { e.UseRawPath, e.RemoveExtraSlash = true, true }),
@@ -118,13 +113,34 @@ var routers = map[string]func(*rules.Set) func(net.Listener) error{
 		rewrite.New(rewrite.Config{Rules: map[string]string{"/old/*": "/$1", "/*.json": "/$1"}})),
 }
 
+func serveHTTP(h http.Handler) func(net.Listener) error {
+	return func(l net.Listener) error { return http.Serve(l, h) }
+}
+
+// eachRoute adds the routes, with a router's patterns for what is below /v1/ and for a user.
+func eachRoute(v1, user string, add func(path, answer string)) {
+	for answer, path := range map[string]string{"health": "/health", "login": "/login", "v1": v1, "users": user} {
+		add(path, answer)
+	}
+}
+
+func answering(answer string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) }
+}
+
+func newMux() http.Handler {
+	mux := http.NewServeMux()
+	eachRoute("/v1/", "/users/{id}", func(path, answer string) { mux.HandleFunc(path, answering(answer)) })
+	return mux
+}
+
 type uses []func(http.Handler) http.Handler
 
 // pathMiddleware changes the path by which chi routes, and not the request.
 var pathMiddleware = uses{middleware.CleanPath, middleware.StripSlashes, middleware.URLFormat}
 
 // chiRouter has middleware in front of the rules and behind them.
-func chiRouter(front, behind uses) func(*rules.Set) func(net.Listener) error {
+func chiRouter(front, behind uses) router {
 	return func(set *rules.Set) func(net.Listener) error {
 		r := chi.NewRouter()
 		r.Use(front...)
@@ -136,44 +152,34 @@ func chiRouter(front, behind uses) func(*rules.Set) func(net.Listener) error {
 }
 
 func chiRoutes(r chi.Router) {
-	for route, path := range map[string]string{
-		"health": "/health", "login": "/login", "v1": "/v1/*", "users": "/users/{id}",
-	} {
-		r.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, route) })
-	}
+	eachRoute("/v1/*", "/users/{id}", func(path, answer string) { r.HandleFunc(path, answering(answer)) })
 }
 
-func echoRouter(front, behind func(*echo.Echo)) func(*rules.Set) func(net.Listener) error {
+func echoRouter(mount func(e *echo.Echo, limit echo.MiddlewareFunc)) router {
 	return func(set *rules.Set) func(net.Listener) error {
 		e := echo.New()
-		front(e)
-		e.Use(echolimit.Rules(set))
-		behind(e)
-		for route, path := range map[string]string{
-			"health": "/health", "login": "/login", "v1": "/v1/*", "users": "/users/:id",
-		} {
-			e.GET(path, func(c echo.Context) error { return c.String(http.StatusOK, route) })
-		}
+		mount(e, echolimit.Rules(set))
+		eachRoute("/v1/*", "/users/:id", func(path, answer string) {
+			e.GET(path, func(c echo.Context) error { return c.String(http.StatusOK, answer) })
+		})
 		return serveHTTP(e)
 	}
 }
 
-func ginRouter(configure func(*gin.Engine)) func(*rules.Set) func(net.Listener) error {
+func ginRouter(configure func(*gin.Engine)) router {
 	return func(set *rules.Set) func(net.Listener) error {
 		gin.SetMode(gin.TestMode)
 		e := gin.New()
 		configure(e)
 		e.Use(ginlimit.Rules(set))
-		for route, path := range map[string]string{
-			"health": "/health", "login": "/login", "v1": "/v1/*rest", "users": "/users/:id",
-		} {
-			e.GET(path, func(c *gin.Context) { c.String(http.StatusOK, route) })
-		}
+		eachRoute("/v1/*rest", "/users/:id", func(path, answer string) {
+			e.GET(path, func(c *gin.Context) { c.String(http.StatusOK, answer) })
+		})
 		return serveHTTP(e)
 	}
 }
 
-func fiberRouter(config fiber.Config, front ...fiber.Handler) func(*rules.Set) func(net.Listener) error {
+func fiberRouter(config fiber.Config, front ...fiber.Handler) router {
 	return func(set *rules.Set) func(net.Listener) error {
 		config.DisableStartupMessage = true
 		app := fiber.New(config)
@@ -181,19 +187,19 @@ func fiberRouter(config fiber.Config, front ...fiber.Handler) func(*rules.Set) f
 			app.Use(h)
 		}
 		app.Use(fiberlimit.Rules(set))
-		for route, path := range map[string]string{
-			"health": "/health", "login": "/login", "v1": "/v1/*", "users": "/Users/:id",
-		} {
-			if config.CaseSensitive {
-				path = strings.ToLower(path)
-			}
-			app.Get(path, func(c *fiber.Ctx) error { return c.SendString(route) })
+		user := "/Users/:id"
+		if config.CaseSensitive {
+			user = strings.ToLower(user)
 		}
+		eachRoute("/v1/*", user, func(path, answer string) {
+			app.Get(path, func(c *fiber.Ctx) error { return c.SendString(answer) })
+		})
 		return app.Listener
 	}
 }
 
-// Whatever spelling of a path a router takes, the rule for the route applies.
+// Whatever spelling of a path a router takes, the rule for the route applies. Rules match and answer the same requests
+// in each.
 func TestRulesBeforeRouters(t *testing.T) {
 	testlen.SkipRace(t)
 	for name, router := range routers {
@@ -205,11 +211,40 @@ func TestRulesBeforeRouters(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					listener := listen(t, "tcp4", "127.0.0.1:0")
+					listener, err := net.Listen("tcp", "127.0.0.1:0")
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { listener.Close() })
 					go router(set)(listener)
 					return listener.Addr().String()
 				},
 			})
 		})
+	}
+}
+
+// A program that goes on after the error of rules.Load learns at its start what is wrong.
+func TestRulesWithoutASet(t *testing.T) {
+	missing, _ := rules.Parse(nil, "limits.yaml")
+	for name, mount := range map[string]func(core.RuleSet){
+		"nethttp":    func(set core.RuleSet) { nethttp.Rules(set) },
+		"chilimit":   func(set core.RuleSet) { chilimit.Rules(set) },
+		"echolimit":  func(set core.RuleSet) { echolimit.Rules(set) },
+		"fiberlimit": func(set core.RuleSet) { fiberlimit.Rules(set) },
+		"ginlimit":   func(set core.RuleSet) { ginlimit.Rules(set) },
+	} {
+		for _, set := range []core.RuleSet{nil, missing} {
+			func() {
+				defer func() {
+					err, _ := recover().(error)
+					var config *core.ConfigError
+					if !errors.As(err, &config) || !strings.Contains(config.Remedy, "rules.Load") {
+						t.Errorf("%s: %v", name, err)
+					}
+				}()
+				mount(set)
+			}()
+		}
 	}
 }

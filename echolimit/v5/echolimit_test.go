@@ -214,16 +214,3 @@ func TestHandlers(t *testing.T) {
 		},
 	})
 }
-
-// Mounted with Pre, rules see paths before middleware that removes slashes.
-func TestRulesBeforeSlashesAreRemoved(t *testing.T) {
-	e := echo.New()
-	set := parse(t, "rules: [{name: a, match: {path: /login}, key: ip, limits: [5/day]}]")
-	e.Pre(echolimit.Rules(set), middleware.RemoveTrailingSlash())
-	e.GET("/login", served)
-	for _, path := range []string{"/login", "/login/"} {
-		if w := get(e, path); w.Code != http.StatusOK || w.Header().Get("RateLimit") == "" {
-			t.Errorf("%s: %d %v", path, w.Code, w.Header())
-		}
-	}
-}

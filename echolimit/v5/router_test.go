@@ -16,15 +16,6 @@ import (
 	"github.com/sashlimit/sash/echolimit/v5"
 )
 
-func parse(t *testing.T, text string) *rules.Set {
-	t.Helper()
-	set, err := rules.Parse([]byte(text), "limits.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return set
-}
-
 func used(t *testing.T, l *core.Limiter) int {
 	t.Helper()
 	d, err := l.Peek(t.Context(), "ann")
@@ -37,29 +28,42 @@ func used(t *testing.T, l *core.Limiter) int {
 // Whatever spelling of a path echo's router takes, the rule for the route applies.
 func TestRules(t *testing.T) {
 	type config = echo.RouterConfig
-	none := func(*echo.Echo) {}
+	type mount = func(e *echo.Echo, limit echo.MiddlewareFunc)
+	plain := func(e *echo.Echo, limit echo.MiddlewareFunc) { e.Use(limit) }
 	for name, c := range map[string]struct {
-		config        config
-		front, behind func(*echo.Echo)
+		config config
+		mount  mount
 	}{
-		"plain":                  {front: none, behind: none},
-		"unescaped":              {config: config{UnescapePathParamValues: true}, front: none, behind: none},
-		"decoded path":           {config: config{UseEscapedPathForMatching: true}, front: none, behind: none},
-		"automatic HEAD":         {config: config{AutoHandleHEAD: true}, front: none, behind: none},
-		"slash removed":          {front: func(e *echo.Echo) { e.Pre(middleware.RemoveTrailingSlash()) }, behind: none},
-		"slash removed in Use":   {front: func(e *echo.Echo) { e.Use(middleware.RemoveTrailingSlash()) }, behind: none},
-		"slash removed behind":   {front: none, behind: func(e *echo.Echo) { e.Use(middleware.RemoveTrailingSlash()) }},
-		"slash added and behind": {front: none, behind: func(e *echo.Echo) { e.Use(middleware.AddTrailingSlash()) }},
-		"rewritten": {front: func(e *echo.Echo) {
+		"plain":          {config{}, plain},
+		"unescaped":      {config{UnescapePathParamValues: true}, plain},
+		"decoded path":   {config{UseEscapedPathForMatching: true}, plain},
+		"automatic HEAD": {config{AutoHandleHEAD: true}, plain},
+		"slash removed": {config{}, func(e *echo.Echo, limit echo.MiddlewareFunc) {
+			e.Pre(middleware.RemoveTrailingSlash())
+			e.Use(limit)
+		}},
+		"slash removed in Use": {config{}, func(e *echo.Echo, limit echo.MiddlewareFunc) {
+			e.Use(middleware.RemoveTrailingSlash(), limit)
+		}},
+		"slash removed behind": {config{}, func(e *echo.Echo, limit echo.MiddlewareFunc) {
+			e.Use(limit, middleware.RemoveTrailingSlash())
+		}},
+		"slash added behind": {config{}, func(e *echo.Echo, limit echo.MiddlewareFunc) {
+			e.Use(limit, middleware.AddTrailingSlash())
+		}},
+		"rewritten": {config{}, func(e *echo.Echo, limit echo.MiddlewareFunc) {
 			e.Pre(middleware.Rewrite(map[string]string{"/old/*": "/$1", "/*.json": "/$1"}))
-		}, behind: none},
+			e.Use(limit)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			coretest.Routes(t, coretest.RoutesConfig{Serve: func(t *testing.T, text string) string {
+				set, err := rules.Parse([]byte(text), "limits.yaml")
+				if err != nil {
+					t.Fatal(err)
+				}
 				e := echo.NewWithConfig(echo.Config{Router: echo.NewRouter(c.config)})
-				c.front(e)
-				e.Use(echolimit.Rules(parse(t, text)))
-				c.behind(e)
+				c.mount(e, echolimit.Rules(set))
 				for route, path := range map[string]string{
 					"health": "/health", "login": "/login", "v1": "/v1/*", "users": "/users/:id",
 				} {
@@ -70,6 +74,22 @@ func TestRules(t *testing.T) {
 				return server.Listener.Addr().String()
 			}})
 		})
+	}
+}
+
+// Mounted with Pre, rules see paths before middleware that removes slashes.
+func TestRulesBeforeSlashesAreRemoved(t *testing.T) {
+	set, err := rules.Parse([]byte("rules: [{name: a, match: {path: /login}, key: ip, limits: [5/day]}]"), "a.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := echo.New()
+	e.Pre(echolimit.Rules(set), middleware.RemoveTrailingSlash())
+	e.GET("/login", hello)
+	for _, path := range []string{"/login", "/login/"} {
+		if w := get(e, path); w.Code != 200 || w.Header().Get("RateLimit") == "" {
+			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package fiberlimit_test
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
@@ -174,21 +173,5 @@ func TestOtherHandlers(t *testing.T) {
 		if status != want || len(asked) != 1 || asked[0] != want {
 			t.Errorf("%s: status %d, asked about %v; want %d", path, status, asked, want)
 		}
-	}
-}
-
-// UnescapePath decodes what net/url refuses, and routes by what it has not cleaned.
-func TestRulesOfUnescapedPaths(t *testing.T) {
-	app := fiber.New(fiber.Config{UnescapePath: true})
-	app.Use(fiberlimit.Rules(parse(t, "rules: [{name: v1, match: {path: /v1/}, key: global, limits: [9/day]}]")))
-	app.Get("/v1/*", served)
-	r := httptest.NewRequest("GET", "/", nil)
-	r.RequestURI = "/v1%2f../x%" // which App.Test sends
-	w, err := app.Test(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.Body.Close(); w.StatusCode != 200 || w.Header.Get("RateLimit") == "" {
-		t.Errorf("status %d, %v", w.StatusCode, w.Header)
 	}
 }
