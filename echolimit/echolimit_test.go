@@ -19,49 +19,26 @@ import (
 	"github.com/sashlimit/sash/echolimit"
 )
 
-func handler(text func() string, limiters ...*core.Limiter) http.Handler {
+// limited serves all paths behind limiters.
+func limited(serve echo.HandlerFunc, limiters []*core.Limiter) http.Handler {
 	e := echo.New()
 	for _, l := range limiters {
 		e.Use(echolimit.From(l))
 	}
-	all := []string{"GET", "HEAD", "POST", "OPTIONS"}
-	e.Match(all, "/*", func(c echo.Context) error { return c.String(http.StatusOK, text()) })
+	e.Any("/*", serve)
 	return e
 }
 
 func TestAdapter(t *testing.T) {
 	coretest.Adapter(t, coretest.AdapterConfig{
-		Serve: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-			return coretest.HTTP1(t, handler(text, limiters...))
-		},
-		HTTP2: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-			return coretest.HTTP2(t, handler(text, limiters...))
+		App: func(text func() string, limiters ...*core.Limiter) http.Handler {
+			return limited(func(c echo.Context) error { return c.String(http.StatusOK, text()) }, limiters)
 		},
 		Handler: func(next http.Handler, limiters ...*core.Limiter) http.Handler {
-			e := echo.New()
-			for _, l := range limiters {
-				e.Use(echolimit.From(l))
-			}
-			e.Any("/*", echo.WrapHandler(next))
-			return e
+			return limited(echo.WrapHandler(next), limiters)
 		},
 	})
 }
-
-func TestClientIP(t *testing.T) {
-	serve := func(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-		return coretest.InProcess(handler(text, limiters...))
-	}
-	coretest.ClientIP(t, serve)
-}
-
-func get(h http.Handler, path string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-	return w
-}
-
-func served(c echo.Context) error { return c.String(http.StatusOK, "served") }
 
 type (
 	handle = func(echo.Context) error
@@ -157,15 +134,16 @@ func TestHandlers(t *testing.T) {
 
 // Mounted with Pre, rules see paths before middleware that removes slashes.
 func TestRulesBeforeSlashesAreRemoved(t *testing.T) {
-	set, err := rules.Parse([]byte("rules:\n- {name: a, match: {path: /login}, key: ip, limits: [5/day]}\n"), "a.yaml")
+	set, err := rules.Parse([]byte("rules: [{name: a, match: {path: /login}, key: ip, limits: [5/day]}]"), "a.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := echo.New()
 	e.Pre(echolimit.Rules(set), middleware.RemoveTrailingSlash())
-	e.GET("/login", served)
+	e.GET("/login", hello)
 	for _, path := range []string{"/login", "/login/"} {
-		if w := get(e, path); w.Code != http.StatusOK || w.Header().Get("RateLimit") == "" {
+		w := httptest.NewRecorder()
+		if e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil)); w.Code != 200 || w.Header().Get("RateLimit") == "" {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}
 	}

@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/cors"
 	recovery "github.com/gofiber/fiber/v2/middleware/recover"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/coretest"
-	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/fiberlimit"
 )
 
@@ -50,7 +50,9 @@ func listen(t *testing.T, from net.Listener, app *fiber.App) {
 	})
 }
 
-func TestAdapter(t *testing.T) { coretest.Adapter(t, coretest.AdapterConfig{Serve: onListener.Serve}) }
+func TestAdapter(t *testing.T) {
+	coretest.Adapter(t, coretest.AdapterConfig{Serve: onListener.Serve, Peers: onListener.Peers})
+}
 
 func get(t *testing.T, app *fiber.App, path string) (status int, body string) {
 	t.Helper()
@@ -127,7 +129,7 @@ func TestHandlers(t *testing.T) {
 		},
 		Body:       func(_ int, text string) string { return text },
 		Plain:      func(text string) string { return text },
-		Middleware: map[string]wrap{"Recover": plain(recovery.New())},
+		Middleware: map[string]wrap{"CORS": plain(cors.New()), "Recover": plain(recovery.New())},
 		Refunds: []coretest.Refund[ctx]{
 			{Desc: "SendStatus", Serve: func(c ctx) error { return c.SendStatus(404) }, Status: 404, Body: "Not Found"},
 			{Desc: "the last status", Serve: func(c ctx) error {
@@ -184,51 +186,5 @@ func TestHeadersThatAreNotNormalized(t *testing.T) {
 		if w.Body.Close(); w.StatusCode != want {
 			t.Errorf("request %d: status %d, want %d", i+1, w.StatusCode, want)
 		}
-	}
-}
-
-// The requests of App.Test have a peer, and are limited by it.
-func TestByIPInUnitTests(t *testing.T) {
-	app := fiber.New()
-	app.Use(fiberlimit.New(core.PerMinute(2), core.ByIP()))
-	app.Get("/", served)
-	for i, want := range []int{200, 200, 429} {
-		if status, body := get(t, app, "/"); status != want {
-			t.Errorf("request %d: status %d, body %s; want %d", i+1, status, body, want)
-		}
-	}
-	l, err := core.New(core.PerMinute(2), core.ByIP())
-	if err != nil {
-		t.Fatal(err)
-	}
-	app = fiber.New()
-	app.Use(fiberlimit.From(l))
-	app.Get("/", served)
-	get(t, app, "/")
-	if d, err := l.Peek(t.Context(), "192.0.2.1"); err != nil || d.Used != 1 {
-		t.Errorf("%d units used by 192.0.2.1, %v; want 1", d.Used, err)
-	}
-}
-
-func TestClientIP(t *testing.T) { coretest.ClientIP(t, onListener.Peers) }
-
-// UnescapePath decodes what net/url refuses, and routes by what it has not cleaned.
-func TestRulesOfUnescapedPaths(t *testing.T) {
-	const text = "rules: [{name: v1, match: {path: /v1/}, key: global, limits: [9/day]}]"
-	set, err := rules.Parse([]byte(text), "limits.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	app := fiber.New(fiber.Config{UnescapePath: true})
-	app.Use(fiberlimit.Rules(set))
-	app.Get("/v1/*", served)
-	r := httptest.NewRequest("GET", "/", nil)
-	r.RequestURI = "/v1%2f../x%" // which App.Test sends
-	w, err := app.Test(r, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.Body.Close(); w.StatusCode != 200 || w.Header.Get("RateLimit") == "" {
-		t.Errorf("status %d, %v", w.StatusCode, w.Header)
 	}
 }

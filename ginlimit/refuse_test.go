@@ -1,7 +1,6 @@
 package ginlimit_test
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -111,22 +110,5 @@ func TestRefusalPanics(t *testing.T) {
 	if w, err := http.Get(server.URL); err == nil {
 		w.Body.Close()
 		t.Errorf("status %d, want a connection that is cut", w.StatusCode)
-	}
-}
-
-// What a user writes is the answer to calls of gRPC as well.
-func TestDenyAnswersCalls(t *testing.T) {
-	r := gin.New()
-	r.Use(ginlimit.New(core.PerMinute(1), core.ByIP(),
-		ginlimit.WithDeny(func(c *gin.Context, _ core.Decision) { c.String(503, "denied") })))
-	r.POST("/", func(c *gin.Context) { c.Status(200) })
-	for _, want := range []string{"200 ", "503 denied"} {
-		q := httptest.NewRequest("POST", "/", nil)
-		q.Header.Set("Content-Type", "application/grpc")
-		w := httptest.NewRecorder()
-		r.ServeHTTP(w, q)
-		if got := fmt.Sprint(w.Code, " ", w.Body); got != want || w.Header().Get("Grpc-Status") != "" {
-			t.Errorf("%q, header %v; want %q", got, w.Header(), want)
-		}
 	}
 }

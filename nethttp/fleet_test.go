@@ -43,21 +43,14 @@ func TestTransportPausesAFleet(t *testing.T) {
 		logs := struct{ store.Full }{core.NewMemoryStore()}
 		fleet := make([]*nethttp.Transport, 50)
 		for i := range fleet {
-			l, err := core.New(core.PerSecond(10_000), core.ByText(), core.WithStore(logs), core.WithName("upstream"),
+			l := newLimiter(t, core.PerSecond(10_000), core.ByText(), core.WithStore(logs), core.WithName("upstream"),
 				core.WithOverrides())
-			if err != nil {
-				t.Fatal(err)
-			}
 			fleet[i] = &nethttp.Transport{Limiter: l, Base: base}
 		}
 		ask := func(tr *nethttp.Transport, url string) error {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response, err := tr.RoundTrip(r)
+			response, err := tr.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody))
 			if err == nil {
 				response.Body.Close()
 			}
@@ -99,11 +92,7 @@ func TestTransportPausesAFleet(t *testing.T) {
 			}
 		}
 		if early == 0 || late == 0 {
-			t.Errorf(
-				"%d requests were sent before the pause was known, and %d after it: this shows nothing",
-				early,
-				late,
-			)
+			t.Errorf("%d requests were sent before the pause was known, and %d after it: this shows nothing", early, late)
 		}
 		t.Logf("%d requests before the pause was known in all processes, %d after it", early, late)
 	})
@@ -113,10 +102,7 @@ func TestTransportPausesAFleet(t *testing.T) {
 func TestTransportPausesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(coretest.FakeStore)
-		l, err := core.New(core.PerSecond(100), core.ByText(), core.WithStore(s), core.WithOverrides())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiter(t, core.PerSecond(100), core.ByText(), core.WithStore(s), core.WithOverrides())
 		sent := 0
 		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
 			if sent++; sent == 1 {
@@ -128,11 +114,7 @@ func TestTransportPausesAlone(t *testing.T) {
 		for _, want := range []bool{true, false} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://example.com", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response, err := tr.RoundTrip(r)
+			response, err := tr.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodPost, "http://example.com", http.NoBody))
 			if err == nil {
 				response.Body.Close()
 			}
@@ -154,10 +136,7 @@ func TestTransportPausesOfNoLength(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
 	defer slog.SetDefault(usual)
 	for _, retryAfter := range []string{"0", "Mon, 02 Jan 2006 15:04:05 GMT"} {
-		l, err := core.New(core.PerSecond(100), core.ByText(), core.WithOverrides())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiter(t, core.PerSecond(100), core.ByText(), core.WithOverrides())
 		sent := 0
 		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
 			if sent++; sent == 1 {

@@ -19,23 +19,7 @@ import (
 	"github.com/sashlimit/sash/nethttp"
 )
 
-func newLimiter(t *testing.T, p core.Policy, opts ...core.Option) *core.Limiter {
-	t.Helper()
-	l, err := core.New(p, core.ByHeader("User", core.Unverified), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func used(t *testing.T, l *core.Limiter) int {
-	t.Helper()
-	d, err := l.Peek(t.Context(), "ann")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d.Used
-}
+var byUser = core.ByHeader("User", core.Unverified)
 
 // ann asks as somebody; others go by another name.
 func ann(r *http.Request) { r.Header.Set("User", "ann") }
@@ -227,7 +211,7 @@ func TestRefundFails(t *testing.T) {
 	} {
 		var events []core.Event
 		store := new(coretest.FakeStore)
-		l := newLimiter(t, core.PerMinute(1),
+		l := newLimiter(t, core.PerMinute(1), byUser,
 			core.WithStore(store), core.WithFailure(core.FailClosed), core.WithTimeout(time.Minute),
 			core.WithRefund(func(*http.Request, int) bool { return c.refund(store) }),
 			core.WithObserver(func(_ context.Context, e core.Event) {
@@ -262,7 +246,7 @@ func TestRefundNothing(t *testing.T) {
 		"on a list":               {core.WithAllowList(core.ByIP(), "192.0.2.0/24")},
 		"on a list of the denied": {core.WithDenyList(core.ByIP(), "192.0.2.0/24")},
 	} {
-		l := newLimiter(t, core.PerMinute(1), append(opts, core.WithRefund(func(*http.Request, int) bool {
+		l := newLimiter(t, core.PerMinute(1), byUser, append(opts, core.WithRefund(func(*http.Request, int) bool {
 			t.Errorf("%s: asked", desc)
 			return true
 		}))...)
@@ -277,7 +261,7 @@ func TestRefundNothing(t *testing.T) {
 				}
 			})
 		}
-		if n := used(t, l); n > 1 {
+		if n := used(t, l, "ann"); n > 1 {
 			t.Errorf("%s: %d units used", desc, n)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 func TestRefusalPanics(t *testing.T) {
 	for _, value := range []any{"boom", http.ErrAbortHandler} {
 		boom := func() { panic(value) }
-		h := nethttp.New(core.PerMinute(1), core.ByHeader("User", core.Unverified),
+		h := nethttp.New(core.PerMinute(1), byUser,
 			nethttp.WithDeny(func(http.ResponseWriter, *http.Request, core.Decision) { boom() }),
 			nethttp.WithError(func(http.ResponseWriter, *http.Request, error) { boom() }))(ok)
 		get(h, ann)

@@ -18,7 +18,7 @@ func call(r *http.Request) {
 
 // What a user writes is the answer to calls as well.
 func TestHandlersAnswerCalls(t *testing.T) {
-	h := nethttp.New(core.PerMinute(1), core.ByHeader("User", core.Unverified),
+	h := nethttp.New(core.PerMinute(1), byUser,
 		nethttp.WithDeny(func(w http.ResponseWriter, _ *http.Request, _ core.Decision) { io.WriteString(w, "denied") }),
 		nethttp.WithError(func(w http.ResponseWriter, _ *http.Request, _ error) { io.WriteString(w, "failed") }))(ok)
 	nobody := func(r *http.Request) {

@@ -99,15 +99,6 @@ func remote(t *testing.T, h http.HandlerFunc) (base *http.Transport, network *pi
 	return base, network
 }
 
-func limiter(t *testing.T, p core.Policy) *core.Limiter {
-	t.Helper()
-	l, err := core.New(p, core.ByText())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 // body is what a request sends, and tells whether it was closed.
 type body struct {
 	io.Reader
@@ -143,24 +134,15 @@ func read(t *testing.T, r *http.Response) string {
 	return string(b)
 }
 
-func spent(t *testing.T, l *core.Limiter, key string) int {
-	t.Helper()
-	d, err := l.Peek(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d.Used
-}
-
 func TestTransportKey(t *testing.T) {
 	base := func(*http.Request) (*http.Response, error) { return httptest.NewRecorder().Result(), nil }
-	l := limiter(t, core.PerHour(5))
+	l := newLimiter(t, core.PerHour(5), core.ByText())
 	tenant := func(r *http.Request) string { return r.Header.Get("Tenant") }
 	tr := &nethttp.Transport{Limiter: l, Base: tripper(base), Key: tenant}
 	r, b := request(t, "POST", "http://example.com/", "x", true)
 	r.Header.Set("Tenant", "ann")
-	if _, err := tr.RoundTrip(r); err != nil || spent(t, l, "ann") != 1 || spent(t, l, "example.com") != 0 {
-		t.Errorf("%v, %d units used by ann", err, spent(t, l, "ann"))
+	if _, err := tr.RoundTrip(r); err != nil || used(t, l, "ann") != 1 || used(t, l, "example.com") != 0 {
+		t.Errorf("%v, %d units used by ann", err, used(t, l, "ann"))
 	}
 	b.closed.Store(false)
 	r.Header.Del("Tenant")
@@ -246,7 +228,7 @@ func TestTransportRetryAfter(t *testing.T) {
 				w.WriteHeader(c.status)
 				io.WriteString(w, "not now")
 			})
-			tr := &nethttp.Transport{Limiter: limiter(t, core.PerSecond(100)), Base: base}
+			tr := &nethttp.Transport{Limiter: newLimiter(t, core.PerSecond(100), core.ByText()), Base: base}
 			start := time.Now()
 			passed := func(want time.Duration) bool {
 				is := time.Since(start)
@@ -286,7 +268,7 @@ func TestTransportFloor(t *testing.T) {
 			var sent []time.Duration
 			start := time.Now()
 			tr := &nethttp.Transport{
-				Limiter: limiter(t, core.PerSecond(10_000)),
+				Limiter: newLimiter(t, core.PerSecond(10_000), core.ByText()),
 				Base: tripper(func(*http.Request) (*http.Response, error) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -369,7 +351,7 @@ func TestTransportSendsAgain(t *testing.T) {
 					io.WriteString(w, strings.Repeat("not now ", 4000)) // 32 KB
 				}
 			})
-			l := limiter(t, core.PerHour(10))
+			l := newLimiter(t, core.PerHour(10), core.ByText())
 			tr := &nethttp.Transport{Limiter: l, Base: base}
 			r, b := request(t, c.method, "http://example.com/", "hello", c.replay)
 			if c.change != nil {
@@ -394,7 +376,7 @@ func TestTransportSendsAgain(t *testing.T) {
 			if refused || c.sent == 2 && response.StatusCode != 200 {
 				t.Errorf("%s: status %d, %d bytes", who, response.StatusCode, len(text))
 			}
-			if n := spent(t, l, "example.com"); n != c.sent {
+			if n := used(t, l, "example.com"); n != c.sent {
 				t.Errorf("%s: %d units used, want %d", who, n, c.sent)
 			}
 			if !b.closed.Load() || r.Body != before.Body || !reflect.DeepEqual(r.Header, header) {
@@ -429,7 +411,7 @@ func refusal(retryAfter string, b io.ReadCloser) *http.Response {
 
 func TestTransportGivesUp(t *testing.T) {
 	transport := func(t *testing.T, base tripper) *nethttp.Transport {
-		return &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: base}
+		return &nethttp.Transport{Limiter: newLimiter(t, core.PerHour(100), core.ByText()), Base: base}
 	}
 	get := func() *http.Request { return httptest.NewRequest("GET", "http://example.com/", nil) }
 	synctest.Test(t, func(t *testing.T) {
@@ -492,7 +474,7 @@ func TestTransportPauses(t *testing.T) {
 			}
 			return httptest.NewRecorder().Result(), nil
 		})
-		l := limiter(t, core.PerHour(100))
+		l := newLimiter(t, core.PerHour(100), core.ByText())
 		tr := &nethttp.Transport{Limiter: l, Base: base}
 		start := time.Now()
 		var wg sync.WaitGroup
@@ -521,7 +503,7 @@ func TestTransportPauses(t *testing.T) {
 		send("http://example.net/other", time.Second, 0, 200)
 		time.Sleep(time.Second)
 		send("http://example.com/soon", time.Minute, time.Minute, 200)
-		if n := spent(t, l, "example.com"); n != 1 {
+		if n := used(t, l, "example.com"); n != 1 {
 			t.Errorf("%d units used by who waits, want that of the first alone", n-1)
 		}
 		wg.Wait()
@@ -552,7 +534,7 @@ func TestTransportLongestPauseHolds(t *testing.T) {
 			}
 			return httptest.NewRecorder().Result(), nil
 		}
-		tr := &nethttp.Transport{Limiter: limiter(t, core.PerHour(100)), Base: tripper(base)}
+		tr := &nethttp.Transport{Limiter: newLimiter(t, core.PerHour(100), core.ByText()), Base: tripper(base)}
 		var wg sync.WaitGroup
 		send := func(query string) {
 			wg.Go(func() {
@@ -595,7 +577,7 @@ func TestTransportUnitsCountWhenTheyAreUsed(t *testing.T) {
 			var mu sync.Mutex
 			var sent []time.Duration
 			tr := &nethttp.Transport{
-				Limiter: limiter(t, c.policy),
+				Limiter: newLimiter(t, c.policy, core.ByText()),
 				Base: tripper(func(*http.Request) (*http.Response, error) {
 					mu.Lock()
 					sent = append(sent, time.Since(start))
@@ -639,7 +621,7 @@ func (c closing) Close() error {
 
 func TestTransportCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter(t, core.Limit{Quota: 1, Window: time.Hour})
+		l := newLimiter(t, core.Limit{Quota: 1, Window: time.Hour}, core.ByText())
 		sent := 0
 		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(r *http.Request) (*http.Response, error) {
 			sent++
@@ -664,7 +646,7 @@ func TestTransportCancelled(t *testing.T) {
 		cancelled("in the pause of another")
 		time.Sleep(30 * time.Minute)
 		cancelled("in the queue")
-		if n := spent(t, l, "example.com"); n != 1 || sent != 1 || copies != 1 || closed != 1 {
+		if n := used(t, l, "example.com"); n != 1 || sent != 1 || copies != 1 || closed != 1 {
 			t.Errorf("%d units used, %d sent, %d of %d further bodies closed; want 1", n, sent, closed, copies)
 		}
 		client := &http.Client{Transport: tr, Timeout: time.Minute}
@@ -697,7 +679,7 @@ func TestTransportCrowd(t *testing.T) {
 				w.WriteHeader(429)
 			}
 		})
-		l := limiter(t, core.Limit{Quota: quota, Window: window})
+		l := newLimiter(t, core.Limit{Quota: quota, Window: window}, core.ByText())
 		client := &http.Client{Transport: &nethttp.Transport{Limiter: l, Base: base}}
 		var wg sync.WaitGroup
 		for i := range requests {
@@ -733,7 +715,7 @@ func TestTransportCrowd(t *testing.T) {
 func TestTransportCloseIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, network := remote(t, func(http.ResponseWriter, *http.Request) {})
-		client := &http.Client{Transport: &nethttp.Transport{Limiter: limiter(t, core.PerHour(10)), Base: base}}
+		client := &http.Client{Transport: &nethttp.Transport{Limiter: newLimiter(t, core.PerHour(10), core.ByText()), Base: base}}
 		for i := range 3 {
 			r, err := client.Get("http://example.com/")
 			if err != nil {
@@ -774,10 +756,7 @@ func TestTransportHoldsSlots(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	l, err := core.New(core.InFlight(1), core.ByText())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, core.InFlight(1), core.ByText())
 	client := &http.Client{Transport: &nethttp.Transport{
 		Limiter: l, Key: func(*http.Request) string { return "k" },
 	}}
@@ -837,10 +816,7 @@ func TestTransportHoldsSlots(t *testing.T) {
 // A transport asks about hosts, whatever the key of its limiter is for.
 func TestTransportAsksByText(t *testing.T) {
 	for _, key := range []core.Key{core.ByText(), core.Global(), core.ByIP()} {
-		l, err := core.New(core.PerHour(1), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiter(t, core.PerHour(1), key)
 		transport := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
 			return httptest.NewRecorder().Result(), nil
 		})}

@@ -17,10 +17,15 @@ import (
 
 // AdapterConfig says how to serve with the adapter under test.
 type AdapterConfig struct {
-	Serve Serve
-	HTTP2 Serve // the same over HTTP/2, for frameworks that have it
+	// App mounts limiters, the outermost first, on all methods and paths in front of a handler that answers 200 with
+	// text. It is for frameworks on net/http, and is served over HTTP/1.1 and HTTP/2.
+	App func(text func() string, limiters ...*core.Limiter) http.Handler
 
-	// Handler mounts limiters as Serve does in front of any handler. It is for frameworks on net/http, whose adapters
+	// Serve and Peers are for frameworks with a server of their own, in place of App. The requests of Peers come from
+	// their RemoteAddr, and to the listener of [http.LocalAddrContextKey].
+	Serve, Peers Serve
+
+	// Handler mounts limiters as App does in front of any handler. It is for frameworks on net/http, whose adapters
 	// must report the status that was sent and end what InFlight holds, also if the client leaves or the handler panics
 	// or hijacks the connection. They answer calls of gRPC and Connect in their protocol.
 	Handler func(next http.Handler, limiters ...*core.Limiter) http.Handler
@@ -28,8 +33,17 @@ type AdapterConfig struct {
 
 // Adapter tests that limiters answer with the same status, header fields and bytes, whatever the framework. It makes
 // the limiters with [core.New], so what an adapter has beside its From needs tests of its own: New, WithDeny,
-// WithError, ByRoute, and the values of earlier middleware. [ClientIP] tests which clients its requests come from.
+// WithError, ByRoute, and the values of earlier middleware.
 func Adapter(t *testing.T, c AdapterConfig) {
+	serve, peers, two := c.Serve, c.Peers, Serve(nil)
+	if c.App != nil {
+		over := func(protocol func(*testing.T, http.Handler) func(*http.Request) *http.Response) Serve {
+			return func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+				return protocol(t, c.App(text, limiters...))
+			}
+		}
+		serve, peers, two = over(HTTP1), over(inProcess), over(HTTP2)
+	}
 	for _, test := range []struct {
 		name string
 		f    func(*testing.T, Serve)
@@ -45,25 +59,20 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		{"Lists", lists},
 		{"Refunds", refunds},
 		{"Identities", identities},
-		{"Spoofing", func(t *testing.T, serve Serve) { Spoofing(t, serve, core.NewMemoryStore()) }},
+		{"Spoofing", spoofing},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.f(t, c.Serve) })
-		if c.HTTP2 != nil {
-			t.Run("HTTP2/"+test.name, func(t *testing.T) { test.f(t, c.HTTP2) })
+		t.Run(test.name, func(t *testing.T) { test.f(t, serve) })
+		if two != nil {
+			t.Run("HTTP2/"+test.name, func(t *testing.T) { test.f(t, two) })
 		}
 	}
-	t.Run("Trailers", func(t *testing.T) { trailers(t, c.Serve) })
+	t.Run("ClientIP", func(t *testing.T) { ClientIP(t, peers) })
+	t.Run("Headers", func(t *testing.T) { headers(t, serve) })
+	t.Run("Trailers", func(t *testing.T) { trailers(t, serve) })
 	if c.Handler != nil {
 		t.Run("Responses", func(t *testing.T) { responses(t, c.Handler) })
-		t.Run("Slots", func(t *testing.T) { slotsAfterEndings(t, c.Handler) })
 		t.Run("Calls", func(t *testing.T) { calls(t, c.Handler) })
 	}
-	t.Run("Headers", func(t *testing.T) {
-		Headers(t, StoreConfig{New: func(*testing.T) Clocked {
-			store := new(FakeStore)
-			return Clocked{store, store.Now, store.Advance}
-		}}, c.Serve)
-	})
 }
 
 // loopback are the addresses from which the suite's requests come.

@@ -121,12 +121,12 @@ func ClientIP(t *testing.T, serve Serve) {
 	}
 }
 
-// Spoofing sends requests whose headers claim a new address each time. By default
+// spoofing sends requests whose headers claim a new address each time. By default
 // no such header is trusted, so exactly the quota of requests runs.
-func Spoofing(t *testing.T, serve Serve, store core.Store) {
+func spoofing(t *testing.T, serve Serve) {
 	const requests, quota = 200, 7
 	ran := 0
-	send := serve(t, func() string { ran++; return text }, limiterFor(t, store, core.PerHour(quota), core.ByIP()))
+	send := serve(t, func() string { ran++; return text }, limiterFor(t, new(FakeStore), core.PerHour(quota), core.ByIP()))
 	for i := range requests {
 		r := newRequest(t, http.MethodGet)
 		address := fmt.Sprintf("%d.%d.%d.%d", 1+rand.IntN(220), rand.IntN(256), rand.IntN(256), 1+rand.IntN(250))

@@ -12,17 +12,17 @@
 //
 // An adapter for another framework runs the suite that sash's own adapters run:
 //
-//	func serve(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+//	func app(text func() string, limiters ...*core.Limiter) http.Handler {
 //		app := myframework.New()
 //		for _, l := range limiters {
 //			app.Use(mylimit.From(l))
 //		}
 //		app.Any("/", func(c *myframework.Context) { c.Text(200, text()) })
-//		return coretest.HTTP1(t, app)
+//		return app
 //	}
 //
 //	func TestMyAdapter(t *testing.T) {
-//		coretest.Adapter(t, coretest.AdapterConfig{Serve: serve})
+//		coretest.Adapter(t, coretest.AdapterConfig{App: app})
 //	}
 //
 // [Verify] proves that no window of what was admitted held more than a quota.

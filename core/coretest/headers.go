@@ -17,12 +17,8 @@ import (
 //go:embed testdata/headers.json
 var headerVectors []byte
 
-// Headers compares an adapter's answers with the exact bytes for given
-// states of the log, on the given store.
-func Headers(t *testing.T, c StoreConfig, serve Serve) {
-	if c.Run == nil {
-		c.Run = func(t *testing.T, f func(*testing.T)) { f(t) }
-	}
+// headers compares answers with the exact bytes for given states of the log.
+func headers(t *testing.T, serve Serve) {
 	var file struct {
 		Vectors []struct {
 			ID, Desc string
@@ -45,9 +41,11 @@ func Headers(t *testing.T, c StoreConfig, serve Serve) {
 		t.Fatalf("%d vectors, %v", len(file.Vectors), err)
 	}
 	for _, v := range file.Vectors {
-		run := func(t *testing.T) {
-			on := c.New(t)
-			name := core.WithName("vectors")
+		t.Run(v.ID, func(t *testing.T) {
+			store := new(FakeStore)
+			limiter := func(limits core.Limits, opts ...core.Option) *core.Limiter {
+				return limiterFor(t, store, limits, core.Global(), append(opts, core.WithName("vectors"))...)
+			}
 			slices.Sort(v.Ages)
 			slices.Reverse(v.Ages)
 			var limits, filling core.Limits // of the same logs
@@ -56,7 +54,7 @@ func Headers(t *testing.T, c StoreConfig, serve Serve) {
 				limits = append(limits, core.Limit{Name: l.Name, Quota: l.Quota, Window: window})
 				filling = append(filling, core.Limit{Name: l.Name, Quota: 100_000, Window: window})
 			}
-			fillUp := serve(t, func() string { return text }, limiter(t, on.Store, filling, name))
+			fillUp := serve(t, func() string { return text }, limiter(filling))
 			for i, age := range v.Ages {
 				if r := fillUp(newRequest(t, "GET")); r.StatusCode != http.StatusOK {
 					t.Fatalf("entry %d: status %d", i, r.StatusCode)
@@ -65,11 +63,10 @@ func Headers(t *testing.T, c StoreConfig, serve Serve) {
 				if i+1 < len(v.Ages) {
 					next = v.Ages[i+1]
 				}
-				on.Advance(time.Duration(age-next) * time.Millisecond)
+				store.Advance(time.Duration(age-next) * time.Millisecond)
 			}
 			var got core.Decision
-			l := limiter(t, on.Store, limits, name,
-				core.WithCost(func(context.Context) int { return v.Cost }),
+			l := limiter(limits, core.WithCost(func(context.Context) int { return v.Cost }),
 				core.WithObserver(func(_ context.Context, e core.Event) { got = e.Decision }))
 			r := serve(t, func() string { return text }, l)(newRequest(t, "GET"))
 			body, err := io.ReadAll(r.Body)
@@ -105,17 +102,6 @@ func Headers(t *testing.T, c StoreConfig, serve Serve) {
 				!slices.Equal(document.Violated, v.Want.Violated) {
 				t.Errorf("%s: problem %s, want violated-policies %q", v.Desc, body, v.Want.Violated)
 			}
-		}
-		t.Run(v.ID, func(t *testing.T) { c.Run(t, run) })
+		})
 	}
-}
-
-func limiter(t *testing.T, store core.Store, p core.Policy, opts ...core.Option) *core.Limiter {
-	t.Helper()
-	l, err := core.New(p, core.Global(), append(opts, core.WithStore(store), core.WithDenyCache(0),
-		core.WithTimeout(time.Minute), core.WithFailure(core.FailClosed))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -27,13 +28,14 @@ const maxWait = 30 * time.Second
 
 type mount = func(next http.Handler, limiters ...*core.Limiter) http.Handler
 
-// responses checks that WithRefund is called with the status that was sent.
+// responses checks that WithRefund is called with the status that was sent, and that no permit is left behind.
 func responses(t *testing.T, m mount) {
 	for protocol, two := range map[string]bool{"HTTP1": false, "HTTP2": true} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Run("HangUp", func(t *testing.T) { hangUp(t, m, two) })
 			t.Run("Leaving", func(t *testing.T) { leaving(t, m, two) })
 			t.Run("Endings", func(t *testing.T) { endings(t, m, two) })
+			t.Run("Permits", func(t *testing.T) { permits(t, m, two) })
 		})
 	}
 	t.Run("HalfClosed", func(t *testing.T) { halfClosed(t, m) })
@@ -41,7 +43,8 @@ func responses(t *testing.T, m mount) {
 	t.Run("TwoLimiters", func(t *testing.T) { refundsOfTwo(t, m) })
 }
 
-// refundServer serves a handler behind a limiter of three an hour, which refunds a request if f says so of its status.
+// refundServer serves a handler behind a limiter of three an hour and one at a time, which refunds a request if f says
+// so of its status.
 type refundServer struct {
 	limiter *core.Limiter
 	server  *httptest.Server
@@ -49,22 +52,31 @@ type refundServer struct {
 	ended   chan struct{} // receives when a request has been served and, if f says so, refunded
 }
 
-func newRefundServer(t *testing.T, m mount, two bool, f func(status int) bool, h http.Handler) *refundServer {
+// newRefundServer has other middleware outside the limiter.
+func newRefundServer(
+	t *testing.T, m mount, two bool, f func(status int) bool, h http.Handler, outside func(http.Handler) http.Handler,
+) *refundServer {
 	t.Helper()
 	e := &refundServer{asked: make(chan int, 100), ended: make(chan struct{}, 100)}
-	l, err := core.New(core.PerHour(3), core.ByIP(), core.WithRefund(func(_ context.Context, status int) bool {
-		e.asked <- status
-		return f(status)
-	}))
+	l, err := core.New(core.Limits{core.PerHour(3), core.InFlight(1)}, core.ByIP(),
+		core.WithRefund(func(_ context.Context, status int) bool {
+			e.asked <- status
+			return f(status)
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.limiter = l
-	limited := m(h, l)
-	e.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	limited := m(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, permits := e.used(t); permits != 1 {
+			t.Errorf("%d permits are held while the handler runs", permits)
+		}
+		h.ServeHTTP(w, r)
+	}), l)
+	e.server = httptest.NewUnstartedServer(outside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() { e.ended <- struct{}{} }()
 		limited.ServeHTTP(w, r)
-	}))
+	})))
 	e.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	if e.server.EnableHTTP2 = two; two {
 		e.server.StartTLS()
@@ -73,6 +85,19 @@ func newRefundServer(t *testing.T, m mount, two bool, f func(status int) bool, h
 	}
 	t.Cleanup(e.server.Close)
 	return e
+}
+
+func always(int) bool { return true }
+
+func untouched(h http.Handler) http.Handler { return h }
+
+func (e *refundServer) used(t *testing.T) (units, permits int) {
+	t.Helper()
+	d, err := e.limiter.Peek(context.WithoutCancel(t.Context()), "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Limits()[0].Used, d.Limits()[1].Used
 }
 
 // do sends a request and calls f with the response, or with nil if ctx ended before it came. Then it waits until
@@ -101,6 +126,9 @@ func (e *refundServer) wait(t *testing.T) {
 	case <-e.ended:
 	case <-time.After(maxWait):
 		t.Fatal("the handler has not ended")
+	}
+	if _, permits := e.used(t); permits != 0 {
+		t.Fatalf("%d permits are left behind", permits)
 	}
 }
 
@@ -146,7 +174,7 @@ func hangUp(t *testing.T, m mount, two bool) {
 			e := newRefundServer(t, m, two, faults, proxy(t, func(w http.ResponseWriter, r *http.Request) {
 				arrived <- true
 				c.serve(w, r)
-			}))
+			}), untouched)
 			served := 0
 			for range 20 {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -215,7 +243,6 @@ func leaving(t *testing.T, m mount, two bool) {
 	} {
 		t.Run(c.desc, func(t *testing.T) {
 			arrived := make(chan bool, 1)
-			always := func(int) bool { return true }
 			e := newRefundServer(t, m, two, always, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if c.before != nil {
 					c.before(w, r)
@@ -224,7 +251,7 @@ func leaving(t *testing.T, m mount, two bool) {
 				arrived <- true
 				<-r.Context().Done()
 				c.after(w, r)
-			}))
+			}), untouched)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if c.before == nil {
@@ -236,8 +263,8 @@ func leaving(t *testing.T, m mount, two bool) {
 			if asked := e.do(ctx, t, func(*http.Response) { cancel() }); asked != c.asked {
 				t.Errorf("asked about %d, want %d", asked, c.asked)
 			}
-			if d, err := e.limiter.Peek(t.Context(), "127.0.0.1"); d.Used != 0 || err != nil {
-				t.Errorf("%d units used, %v; want it given back although its context is done", d.Used, err)
+			if units, _ := e.used(t); units != 0 {
+				t.Errorf("%d units used, want it given back although its context is done", units)
 			}
 		})
 	}
@@ -328,10 +355,9 @@ func endings(t *testing.T, m mount, two bool) {
 		}, 200, 200},
 	} {
 		t.Run(c.desc, func(t *testing.T) {
-			limited := m
+			outside := untouched
 			if c.desc == "a deadline of the server's" {
-				limited = func(next http.Handler, limiters ...*core.Limiter) http.Handler {
-					h := m(next, limiters...)
+				outside = func(h http.Handler) http.Handler {
 					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						ctx, cancel := context.WithDeadline(r.Context(), time.Now())
 						defer cancel()
@@ -339,7 +365,7 @@ func endings(t *testing.T, m mount, two bool) {
 					})
 				}
 			}
-			e := newRefundServer(t, limited, two, func(int) bool { return true }, c.handler)
+			e := newRefundServer(t, m, two, always, c.handler, outside)
 			status := 0
 			asked := e.do(t.Context(), t, func(r *http.Response) {
 				if r != nil {
@@ -352,6 +378,50 @@ func endings(t *testing.T, m mount, two bool) {
 			}
 			if status != c.status || asked != c.asked {
 				t.Errorf("status %d, asked about %d; want %d, %d", status, asked, c.status, c.asked)
+			}
+		})
+	}
+}
+
+// permits checks that handlers which end in odd ways, many times, leave no permit behind.
+func permits(t *testing.T, m mount, two bool) {
+	panics := func(http.ResponseWriter, *http.Request) { panic("boom") }
+	hijacks := func(w http.ResponseWriter, _ *http.Request) {
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			c.Close()
+		}
+	}
+	timeout := func(d time.Duration) func(http.Handler) http.Handler {
+		return func(h http.Handler) http.Handler { return http.TimeoutHandler(h, d, "") }
+	}
+	for _, c := range []struct {
+		desc    string
+		http1   bool
+		handler http.HandlerFunc
+		outside func(http.Handler) http.Handler // of the limiter
+	}{
+		{"a panic", false, panics, untouched},
+		{"http.ErrAbortHandler", false, func(http.ResponseWriter, *http.Request) {
+			panic(http.ErrAbortHandler)
+		}, untouched},
+		{"Goexit", true, func(http.ResponseWriter, *http.Request) { runtime.Goexit() }, untouched},
+		{"a hijack", true, hijacks, untouched},
+		{"a hijack and a panic", true, func(w http.ResponseWriter, r *http.Request) {
+			hijacks(w, r)
+			panic("boom")
+		}, untouched},
+		{"http.TimeoutHandler", false, func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+		}, timeout(time.Nanosecond)},
+		{"a panic within http.TimeoutHandler", false, panics, timeout(time.Hour)},
+	} {
+		t.Run(c.desc, func(t *testing.T) {
+			if c.http1 && two {
+				t.Skip("HTTP/2 has no such ending")
+			}
+			e := newRefundServer(t, m, two, always, c.handler, c.outside)
+			for range 200 {
+				e.do(t.Context(), t, func(*http.Response) {})
 			}
 		})
 	}
@@ -372,7 +442,7 @@ func halfClosed(t *testing.T, m mount) {
 			<-r.Context().Done()
 			w.WriteHeader(c.status)
 			io.WriteString(w, text)
-		}))
+		}), untouched)
 		var got []int
 		for range 20 {
 			connection := e.dial(t)
@@ -471,7 +541,7 @@ func upgrade(t *testing.T, m mount) {
 			panic("boom")
 		}),
 	} {
-		e := newRefundServer(t, m, false, func(int) bool { return true }, h)
+		e := newRefundServer(t, m, false, always, h, untouched)
 		connection := e.dial(t)
 		io.WriteString(connection,
 			"GET / HTTP/1.1\r\nHost: sash.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")

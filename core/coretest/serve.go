@@ -86,8 +86,8 @@ func Send(t *testing.T, client *http.Client, base string) func(*http.Request) *h
 	}
 }
 
-// InProcess calls h without a server, so requests come from their RemoteAddr.
-func InProcess(h http.Handler) func(*http.Request) *http.Response {
+// inProcess calls h without a server, so requests come from their RemoteAddr.
+func inProcess(_ *testing.T, h http.Handler) func(*http.Request) *http.Response {
 	return func(r *http.Request) *http.Response {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

@@ -36,7 +36,7 @@ type StreamsConfig[C any] struct {
 type streams[C any] struct{ StreamsConfig[C] }
 
 // Streams tests what goes on after a handler of fasthttp has returned: bodies that are streamed and connections that
-// are hijacked hold a slot until they end, and not longer.
+// are hijacked hold a permit until they end, and not longer.
 func Streams[C any](t *testing.T, c StreamsConfig[C]) {
 	f := streams[C]{c}
 	for name, test := range map[string]func(*testing.T){
@@ -48,14 +48,14 @@ func Streams[C any](t *testing.T, c StreamsConfig[C]) {
 	}
 }
 
-// slotServer serves a handler of which one runs at a time for each user.
-type slotServer struct {
+// permitServer serves a handler of which one runs at a time for each user.
+type permitServer struct {
 	t        *testing.T
 	l        *core.Limiter
 	listener net.Listener
 }
 
-func (f streams[C]) server(t *testing.T, h func(C) error, opts ...core.Option) *slotServer {
+func (f streams[C]) server(t *testing.T, h func(C) error, opts ...core.Option) *permitServer {
 	t.Helper()
 	return f.serverBehind(t, same, 0, h, opts...)
 }
@@ -63,13 +63,13 @@ func (f streams[C]) server(t *testing.T, h func(C) error, opts ...core.Option) *
 // serverBehind makes a server whose connections are those of another listener.
 func (f streams[C]) serverBehind(
 	t *testing.T, behind func(net.Listener) net.Listener, perIP int, h func(C) error, opts ...core.Option,
-) *slotServer {
+) *permitServer {
 	t.Helper()
 	l, err := core.New(core.InFlight(1), byUser, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &slotServer{t: t, l: l}
+	s := &permitServer{t: t, l: l}
 	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (f streams[C]) serverBehind(
 
 func same(l net.Listener) net.Listener { return l }
 
-func (s *slotServer) inUse() int {
+func (s *permitServer) inUse() int {
 	d, err := s.l.Peek(context.Background(), "ann")
 	if err != nil {
 		s.t.Error(err)
@@ -87,31 +87,31 @@ func (s *slotServer) inUse() int {
 	return d.Used
 }
 
-// free waits until the slot is free.
-func (s *slotServer) free(what string) {
+// free waits until the permit is free.
+func (s *permitServer) free(what string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), maxWait)
 	defer cancel()
 	d, err := s.l.Wait(ctx, "ann")
 	if err != nil {
-		s.t.Fatalf("%s: the slot is left behind: %v", what, err)
+		s.t.Fatalf("%s: the permit is left behind: %v", what, err)
 	}
 	if err := d.Release(ctx); err != nil {
 		s.t.Error(err)
 	}
 }
 
-const slotRequest = "GET / HTTP/1.1\r\nHost: sash.example\r\nUser: ann\r\n\r\n"
+const annAsks = "GET / HTTP/1.1\r\nHost: sash.example\r\nUser: ann\r\n\r\n"
 
 // dial sends a request over a connection of its own.
-func (s *slotServer) dial() net.Conn {
+func (s *permitServer) dial() net.Conn {
 	s.t.Helper()
 	c := s.connect()
-	io.WriteString(c, slotRequest)
+	io.WriteString(c, annAsks)
 	return c
 }
 
-func (s *slotServer) connect() *net.TCPConn {
+func (s *permitServer) connect() *net.TCPConn {
 	s.t.Helper()
 	c, err := net.Dial("tcp", s.listener.Addr().String())
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *slotServer) connect() *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// Handlers that end in whatever way leave no slot behind.
+// Handlers that end in whatever way leave no permit behind.
 func (f streams[C]) endings(t *testing.T) {
 	for desc, h := range map[string]func(C) error{
 		"return":   func(C) error { return nil },
@@ -143,7 +143,7 @@ func (f streams[C]) endings(t *testing.T) {
 	} {
 		t.Run(desc, func(t *testing.T) {
 			begun := make(chan int, 1)
-			var s *slotServer
+			var s *permitServer
 			s = f.server(t, func(c C) error {
 				begun <- s.inUse()
 				return h(c)
@@ -153,7 +153,7 @@ func (f streams[C]) endings(t *testing.T) {
 				select {
 				case used := <-begun:
 					if used != 1 {
-						t.Errorf("%d slots are in use while the handler runs", used)
+						t.Errorf("%d permits are in use while the handler runs", used)
 					}
 				case <-time.After(maxWait):
 					t.Fatal("the request was denied")
@@ -177,7 +177,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return copy(b, "piece\n"), nil
 }
 
-// A slot is held while a body is streamed, or a hijacked connection is used, after the handler has returned.
+// A permit is held while a body is streamed, or a hijacked connection is used, after the handler has returned.
 func (f streams[C]) afterHandlers(t *testing.T) {
 	begun, end := make(chan struct{}, 1), make(chan struct{})
 	wait := func() {
@@ -216,7 +216,7 @@ func (f streams[C]) afterHandlers(t *testing.T) {
 				c := s.dial()
 				<-begun
 				if s.inUse() != 1 {
-					t.Error("the slot is free while the body is sent or the connection is used")
+					t.Error("the permit is free while the body is sent or the connection is used")
 				}
 				end <- struct{}{}
 				c.Close()
@@ -277,7 +277,7 @@ func wrappedBy(wrap func(net.Conn) net.Conn) func(net.Listener) net.Listener {
 	return func(l net.Listener) net.Listener { return wrapping{l, wrap} }
 }
 
-// A client that resets its connection before its handler begins gives its slot back at once, without help of the
+// A client that resets its connection before its handler begins gives its permit back at once, without help of the
 // garbage collector.
 func (f streams[C]) hijackThatFails(t *testing.T) {
 	server := httptest.NewTLSServer(nil) // which has a certificate
@@ -307,7 +307,7 @@ func (f streams[C]) hijackThatFails(t *testing.T) {
 				if strings.HasPrefix(desc, "TLS") {
 					w = tls.Client(c, config)
 				}
-				if _, err := io.WriteString(w, slotRequest); err != nil {
+				if _, err := io.WriteString(w, annAsks); err != nil {
 					t.Fatal(err)
 				}
 				<-begun
@@ -326,7 +326,7 @@ func (f streams[C]) hijackThatIsDropped(t *testing.T) {
 	s := f.server(t, f.neverHijacked(t, begun, left))
 	for range 5 {
 		c := s.connect()
-		io.WriteString(c, slotRequest[:len(slotRequest)-2]+"Connection: close\r\n\r\n")
+		io.WriteString(c, annAsks[:len(annAsks)-2]+"Connection: close\r\n\r\n")
 		<-begun
 		left <- struct{}{}
 		if _, err := io.Copy(io.Discard, c); err != nil {
@@ -337,7 +337,7 @@ func (f streams[C]) hijackThatIsDropped(t *testing.T) {
 	}
 }
 
-// Where the server's connection does not show what it is, the slot is given back when the garbage collector has run.
+// Where the server's connection does not show what it is, the permit is given back when the garbage collector has run.
 func (f streams[C]) hijackOfUnknownConnection(t *testing.T) {
 	begun, left := make(chan struct{}), make(chan struct{})
 	s := f.serverBehind(t, wrappedBy(func(c net.Conn) net.Conn { return hidden{c} }), 0,
@@ -395,10 +395,10 @@ func (f streams[C]) noAddress(t *testing.T) {
 		}
 		l := limiterFor(t, core.NewMemoryStore(), core.PerMinute(2), core.ByIP())
 		f.Serve(t, wrapping{listener, wrap}, 0, l, func(C) error { return nil })
-		c := (&slotServer{t: t, listener: listener}).connect()
+		c := (&permitServer{t: t, listener: listener}).connect()
 		in := bufio.NewReader(c)
 		for range 3 {
-			io.WriteString(c, slotRequest)
+			io.WriteString(c, annAsks)
 			r, err := http.ReadResponse(in, nil)
 			if err != nil {
 				t.Fatalf("%s: %v", desc, err)
@@ -427,7 +427,7 @@ func (f streams[C]) upgrades(t *testing.T) {
 		s := f.server(t, func(c C) error { h(c); return nil },
 			core.WithRefund(func(_ C, status int) bool { asked <- status; return true }))
 		c := s.connect()
-		io.WriteString(c, strings.TrimSuffix(slotRequest, "\r\n")+fields)
+		io.WriteString(c, strings.TrimSuffix(annAsks, "\r\n")+fields)
 		in := bufio.NewReader(c)
 		r, err := http.ReadResponse(in, nil)
 		if err != nil {

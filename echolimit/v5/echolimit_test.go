@@ -20,36 +20,26 @@ import (
 	"github.com/sashlimit/sash/echolimit/v5"
 )
 
-func app(limiters []*core.Limiter, outer ...echo.MiddlewareFunc) *echo.Echo {
+// limited serves all paths behind limiters, and these behind other middleware.
+func limited(serve echo.HandlerFunc, limiters []*core.Limiter, outer []echo.MiddlewareFunc) http.Handler {
 	e := echo.New()
 	e.Logger = slog.New(slog.DiscardHandler)
 	e.Use(outer...)
 	for _, l := range limiters {
 		e.Use(echolimit.From(l))
 	}
-	return e
-}
-
-func handler(text func() string, limiters []*core.Limiter, outer ...echo.MiddlewareFunc) http.Handler {
-	e := app(limiters, outer...)
-	all := []string{"GET", "HEAD", "POST", "OPTIONS"}
-	e.Match(all, "/*", func(c *echo.Context) error { return c.String(http.StatusOK, text()) })
+	e.Any("/*", serve)
 	return e
 }
 
 // config is of the suite for apps with outer middleware.
 func config(outer ...echo.MiddlewareFunc) coretest.AdapterConfig {
 	return coretest.AdapterConfig{
-		Serve: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-			return coretest.HTTP1(t, handler(text, limiters, outer...))
-		},
-		HTTP2: func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-			return coretest.HTTP2(t, handler(text, limiters, outer...))
+		App: func(text func() string, limiters ...*core.Limiter) http.Handler {
+			return limited(func(c *echo.Context) error { return c.String(http.StatusOK, text()) }, limiters, outer)
 		},
 		Handler: func(next http.Handler, limiters ...*core.Limiter) http.Handler {
-			e := app(limiters, outer...)
-			e.Any("/*", echo.WrapHandler(next))
-			return e
+			return limited(echo.WrapHandler(next), limiters, outer)
 		},
 	}
 }
@@ -63,11 +53,9 @@ func (w unwrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Behind middleware that has a writer of its own the answers are the same, and so is what WithRefund and InFlight know.
 func TestAdapterBehindAWriter(t *testing.T) {
-	c := config(func(next echo.HandlerFunc) echo.HandlerFunc {
+	coretest.Adapter(t, config(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error { c.SetResponse(unwrapped{c.Response()}); return next(c) }
-	})
-	c.HTTP2 = nil
-	coretest.Adapter(t, c)
+	}))
 }
 
 // response returns echo's response behind the writers of middleware.
@@ -86,13 +74,6 @@ func (c coded) Error() string   { return "coded" }
 func (c coded) StatusCode() int { return int(c) }
 
 var errTeapot = echo.NewHTTPError(418, "I'm a teapot")
-
-func TestClientIP(t *testing.T) {
-	serve := func(_ *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
-		return coretest.InProcess(handler(text, limiters))
-	}
-	coretest.ClientIP(t, serve)
-}
 
 func get(h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
 	return send(h, http.MethodGet, path, header...)

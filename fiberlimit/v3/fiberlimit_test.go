@@ -59,7 +59,9 @@ func onLoopback(t *testing.T, app *fiber.App) (address string) {
 	return listener.Addr().String()
 }
 
-func TestAdapter(t *testing.T) { coretest.Adapter(t, coretest.AdapterConfig{Serve: onListener.Serve}) }
+func TestAdapter(t *testing.T) {
+	coretest.Adapter(t, coretest.AdapterConfig{Serve: onListener.Serve, Peers: onListener.Peers})
+}
 
 func get(t *testing.T, app *fiber.App, path string, header ...string) (int, string, http.Header) {
 	t.Helper()
@@ -191,30 +193,5 @@ func TestRefundMounted(t *testing.T) {
 		t.Errorf("status %d, body %q, asked about %d", status, body, asked)
 	}
 }
-
-// The requests of App.Test have a peer, and are limited by it.
-func TestByIPInUnitTests(t *testing.T) {
-	app := fiber.New()
-	app.Use(fiberlimit.New(core.PerMinute(2), core.ByIP()))
-	app.Get("/", served)
-	for i, want := range []int{200, 200, 429} {
-		if status, body, _ := get(t, app, "/"); status != want {
-			t.Errorf("request %d: status %d, body %s; want %d", i+1, status, body, want)
-		}
-	}
-	l, err := core.New(core.PerMinute(2), core.ByIP())
-	if err != nil {
-		t.Fatal(err)
-	}
-	app = fiber.New()
-	app.Use(fiberlimit.From(l))
-	app.Get("/", served)
-	get(t, app, "/")
-	if d, err := l.Peek(t.Context(), "192.0.2.1"); err != nil || d.Used != 1 {
-		t.Errorf("%d units used by 192.0.2.1, %v; want 1", d.Used, err)
-	}
-}
-
-func TestClientIP(t *testing.T) { coretest.ClientIP(t, onListener.Peers) }
 
 type contextKey struct{}
