@@ -1,6 +1,7 @@
 package chilimit_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sashlimit/sash/chilimit"
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/rules"
 )
 
 // show prints how h answers a request for path. Requests of httptest.NewRequest come from 192.0.2.1.
@@ -36,31 +38,6 @@ func ExampleNew() {
 	// 200 "2-per-hour";q=2;w=3600 text/plain; charset=utf-8
 	// 200 "2-per-hour";q=2;w=3600 text/plain; charset=utf-8
 	// 429 "2-per-hour";q=2;w=3600 application/problem+json
-}
-
-// Clients with an API key have a quota of their own, wherever they are. All other requests count by address. A key
-// function takes an *http.Request.
-func ExampleNew_key() {
-	customers := map[string]string{"key-1": "ann", "key-2": "bob"}
-	customer := func(r *http.Request) (string, error) {
-		return customers[r.Header.Get("X-API-Key")], nil // an empty string is no key
-	}
-	handler := chi.NewRouter()
-	handler.Use(chilimit.New(core.PerHour(1), core.First(core.By(customer), core.ByIP())))
-	handler.Get("/", hello)
-
-	for _, key := range []string{"key-1", "key-2", "made up", "made up too"} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.Header.Set("X-API-Key", key)
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		fmt.Println(key, w.Code)
-	}
-	// Output:
-	// key-1 200
-	// key-2 200
-	// made up 200
-	// made up too 429
 }
 
 // Retry-After and the RateLimit fields are set already, and so is the status.
@@ -115,8 +92,7 @@ func ExampleByRoute() {
 	// /teams/1 200 Hello!
 }
 
-// The limiter of the middleware is also there for your own code, such as a route for admins that gives an address
-// its quota back.
+// The limiter of the middleware is also there for your own code, such as that which gives an address its quota back.
 func ExampleFrom() {
 	limiter, err := core.New(core.PerHour(1), core.ByIP(),
 		chilimit.WithDeny(func(w http.ResponseWriter, _ *http.Request, _ core.Decision) {
@@ -128,21 +104,66 @@ func ExampleFrom() {
 	}
 	r := chi.NewRouter()
 	r.With(chilimit.From(limiter)).Get("/", hello)
-	// Protect yours, and make it a POST.
-	r.Get("/admin/reset/{address}", func(w http.ResponseWriter, r *http.Request) {
-		if err := limiter.Reset(r.Context(), chi.URLParam(r, "address")); err != nil {
-			http.Error(w, "try again", http.StatusServiceUnavailable)
-			return
-		}
-		io.WriteString(w, "reset")
-	})
 
-	for _, path := range []string{"/", "/", "/admin/reset/192.0.2.1", "/"} {
-		show(r, path)
+	show(r, "/")
+	show(r, "/")
+	if err := limiter.Reset(context.Background(), "192.0.2.1"); err != nil {
+		fmt.Println(err)
 	}
+	show(r, "/")
 	// Output:
 	// / 200 Hello!
 	// / 429 slow down
-	// /admin/reset/192.0.2.1 200 reset
 	// / 200 Hello!
+}
+
+const limits = `
+rules:
+- name: login
+  match: {path: /login}
+  key: ip
+  limits: [1/minute]
+- name: rest
+  key: ip
+  limits: [100/minute]
+`
+
+// The limits are rules of a file.
+func ExampleRules() {
+	set, err := rules.Parse([]byte(limits), "limits.yaml") // rules.Load reads a file
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := chi.NewRouter()
+	r.Use(chilimit.Rules(set))
+	r.Get("/*", func(http.ResponseWriter, *http.Request) {})
+	for _, path := range []string{"/login", "/login", "/"} {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Println(path, w.Code)
+	}
+	// Output:
+	// /login 200
+	// /login 429
+	// / 200
+}
+
+// A page for support tells which rules apply to a request, and what they have left.
+func ExampleExplain() {
+	set, err := rules.Parse([]byte(limits), "limits.yaml")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := chi.NewRouter()
+	r.Get("/*", func(_ http.ResponseWriter, r *http.Request) {
+		for _, rule := range chilimit.Explain(set, r).Rules {
+			fmt.Println(rule.Name, rule.Applies, rule.Reason)
+		}
+	})
+	r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	// Output:
+	// login false match.path: the request's path does not match /login
+	// rest true
 }

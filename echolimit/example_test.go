@@ -1,6 +1,7 @@
 package echolimit_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/echolimit"
 )
 
@@ -142,8 +144,7 @@ func ExampleByRoute() {
 	// /teams/1 200 Hello!
 }
 
-// The limiter of the middleware is also there for your own code, such as a route for admins that gives an address
-// its quota back.
+// The limiter of the middleware is also there for your own code, such as that which gives an address its quota back.
 func ExampleFrom() {
 	limiter, err := core.New(core.PerHour(1), core.ByIP(),
 		echolimit.WithDeny(func(c echo.Context, _ core.Decision) error { return c.String(429, "slow down") }))
@@ -153,20 +154,67 @@ func ExampleFrom() {
 	}
 	e := echo.New()
 	e.GET("/", hello, echolimit.From(limiter))
-	// Protect yours, and make it a POST.
-	e.GET("/admin/reset/:address", func(c echo.Context) error {
-		if err := limiter.Reset(c.Request().Context(), c.Param("address")); err != nil {
-			return err
-		}
-		return c.String(http.StatusOK, "reset")
-	})
 
-	for _, path := range []string{"/", "/", "/admin/reset/192.0.2.1", "/"} {
-		show(e, path)
+	show(e, "/")
+	show(e, "/")
+	if err := limiter.Reset(context.Background(), "192.0.2.1"); err != nil {
+		fmt.Println(err)
 	}
+	show(e, "/")
 	// Output:
 	// / 200 Hello!
 	// / 429 slow down
-	// /admin/reset/192.0.2.1 200 reset
 	// / 200 Hello!
+}
+
+const limits = `
+rules:
+- name: login
+  match: {path: /login}
+  key: ip
+  limits: [1/minute]
+- name: rest
+  key: ip
+  limits: [100/minute]
+`
+
+// The limits are rules of a file.
+func ExampleRules() {
+	set, err := rules.Parse([]byte(limits), "limits.yaml") // rules.Load reads a file
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	e := echo.New()
+	e.Use(echolimit.Rules(set))
+	e.GET("/*", func(c echo.Context) error { return c.NoContent(http.StatusOK) })
+	for _, path := range []string{"/login", "/login", "/"} {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Println(path, w.Code)
+	}
+	// Output:
+	// /login 200
+	// /login 429
+	// / 200
+}
+
+// A page for support tells which rules apply to a request, and what they have left.
+func ExampleExplain() {
+	set, err := rules.Parse([]byte(limits), "limits.yaml")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	e := echo.New()
+	e.GET("/*", func(c echo.Context) error {
+		for _, rule := range echolimit.Explain(set, c).Rules {
+			fmt.Println(rule.Name, rule.Applies, rule.Reason)
+		}
+		return c.NoContent(http.StatusOK)
+	})
+	e.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	// Output:
+	// login false match.path: the request's path does not match /login
+	// rest true
 }

@@ -1,6 +1,7 @@
 package fiberlimit_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,9 +9,9 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/middleware/cors"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/fiberlimit"
 )
 
@@ -84,34 +85,6 @@ func ExampleNew_key() {
 	// / 200 Hello!
 }
 
-// The CORS middleware goes first. It answers preflights itself, so they do not count, and it adds to denials the
-// fields without which a browser hides them from scripts.
-func ExampleNew_cors() {
-	app := fiber.New()
-	app.Use(cors.New(cors.Config{
-		AllowOrigins:  "https://app.example.com",
-		ExposeHeaders: "RateLimit, RateLimit-Policy, Retry-After",
-	}))
-	app.Use(fiberlimit.New(core.PerHour(1), core.ByIP()))
-	app.Get("/", hello)
-
-	const origin, asks = "https://app.example.com", "Access-Control-Request-Method"
-	for _, method := range []string{fiber.MethodOptions, fiber.MethodGet, fiber.MethodOptions, fiber.MethodGet} {
-		header := []string{"Origin", origin}
-		if method == fiber.MethodOptions {
-			header = append(header, asks, fiber.MethodGet)
-		}
-		w := send(app, method, "/", header...)
-		w.Body.Close()
-		fmt.Println(method, w.StatusCode, w.Header.Get("Access-Control-Allow-Origin"))
-	}
-	// Output:
-	// OPTIONS 204 https://app.example.com
-	// GET 200 https://app.example.com
-	// OPTIONS 204 https://app.example.com
-	// GET 429 https://app.example.com
-}
-
 // Retry-After and the RateLimit fields are set already, and so is the status.
 func ExampleWithDeny() {
 	app := fiber.New()
@@ -160,8 +133,7 @@ func ExampleByRoute() {
 	// /teams/1 200 Hello!
 }
 
-// The limiter of the middleware is also there for your own code, such as a route for admins that gives an address
-// its quota back.
+// The limiter of the middleware is also there for your own code, such as that which gives an address its quota back.
 func ExampleFrom() {
 	limiter, err := core.New(core.PerHour(1), core.ByIP(),
 		fiberlimit.WithDeny(func(c *fiber.Ctx, _ core.Decision) error { return c.SendString("slow down") }))
@@ -171,20 +143,72 @@ func ExampleFrom() {
 	}
 	app := fiber.New()
 	app.Get("/", fiberlimit.From(limiter), hello)
-	// Protect yours, and make it a POST.
-	app.Get("/admin/reset/:address", func(c *fiber.Ctx) error {
-		if err := limiter.Reset(c.UserContext(), c.Params("address")); err != nil {
-			return err
-		}
-		return c.SendString("reset")
-	})
 
-	for _, path := range []string{"/", "/", "/admin/reset/192.0.2.1", "/"} {
-		show(app, path)
+	show(app, "/")
+	show(app, "/")
+	if err := limiter.Reset(context.Background(), "192.0.2.1"); err != nil {
+		fmt.Println(err)
 	}
+	show(app, "/")
 	// Output:
 	// / 200 Hello!
 	// / 429 slow down
-	// /admin/reset/192.0.2.1 200 reset
 	// / 200 Hello!
+}
+
+const limits = `
+rules:
+- name: login
+  match: {path: /login}
+  key: ip
+  limits: [1/minute]
+- name: rest
+  key: ip
+  limits: [100/minute]
+`
+
+// The limits are rules of a file.
+func ExampleRules() {
+	set, err := rules.Parse([]byte(limits), "limits.yaml") // rules.Load reads a file
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	app := fiber.New()
+	app.Use(fiberlimit.Rules(set))
+	app.Get("/*", func(c *fiber.Ctx) error { return c.SendStatus(http.StatusOK) })
+	for _, path := range []string{"/login", "/login", "/"} {
+		response, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(path, response.StatusCode)
+	}
+	// Output:
+	// /login 200
+	// /login 429
+	// / 200
+}
+
+// A page for support tells which rules apply to a request, and what they have left.
+func ExampleExplain() {
+	set, err := rules.Parse([]byte(limits), "limits.yaml")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	app := fiber.New()
+	app.Get("/*", func(c *fiber.Ctx) error {
+		for _, rule := range fiberlimit.Explain(set, c).Rules {
+			fmt.Println(rule.Name, rule.Applies, rule.Reason)
+		}
+		return c.SendStatus(http.StatusOK)
+	})
+	if _, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil)); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// login false match.path: the request's path does not match /login
+	// rest true
 }

@@ -1,6 +1,7 @@
 package ginlimit_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/ginlimit"
 )
 
@@ -109,8 +111,7 @@ func ExampleByRoute() {
 	// /teams/1 200 Hello!
 }
 
-// The limiter of the middleware is also there for your own code, such as a route for admins that gives an address
-// its quota back.
+// The limiter of the middleware is also there for your own code, such as that which gives an address its quota back.
 func ExampleFrom() {
 	limiter, err := core.New(core.PerHour(1), core.ByIP(),
 		ginlimit.WithDeny(func(c *gin.Context, _ core.Decision) { c.String(http.StatusTooManyRequests, "slow down") }))
@@ -120,21 +121,66 @@ func ExampleFrom() {
 	}
 	r := gin.New()
 	r.GET("/", ginlimit.From(limiter), hello)
-	// Protect yours, and make it a POST.
-	r.GET("/admin/reset/:address", func(c *gin.Context) {
-		if err := limiter.Reset(c.Request.Context(), c.Param("address")); err != nil {
-			c.String(http.StatusServiceUnavailable, "try again")
-			return
-		}
-		c.String(http.StatusOK, "reset")
-	})
 
-	for _, path := range []string{"/", "/", "/admin/reset/192.0.2.1", "/"} {
-		show(r, path)
+	show(r, "/")
+	show(r, "/")
+	if err := limiter.Reset(context.Background(), "192.0.2.1"); err != nil {
+		fmt.Println(err)
 	}
+	show(r, "/")
 	// Output:
 	// / 200 Hello!
 	// / 429 slow down
-	// /admin/reset/192.0.2.1 200 reset
 	// / 200 Hello!
+}
+
+const limits = `
+rules:
+- name: login
+  match: {path: /login}
+  key: ip
+  limits: [1/minute]
+- name: rest
+  key: ip
+  limits: [100/minute]
+`
+
+// The limits are rules of a file.
+func ExampleRules() {
+	set, err := rules.Parse([]byte(limits), "limits.yaml") // rules.Load reads a file
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := gin.New()
+	r.Use(ginlimit.Rules(set))
+	r.NoRoute(hello)
+	for _, path := range []string{"/login", "/login", "/"} {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Println(path, w.Code)
+	}
+	// Output:
+	// /login 200
+	// /login 429
+	// / 200
+}
+
+// A page for support tells which rules apply to a request, and what they have left.
+func ExampleExplain() {
+	set, err := rules.Parse([]byte(limits), "limits.yaml")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := gin.New()
+	r.NoRoute(func(c *gin.Context) {
+		for _, rule := range ginlimit.Explain(set, c).Rules {
+			fmt.Println(rule.Name, rule.Applies, rule.Reason)
+		}
+	})
+	r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	// Output:
+	// login false match.path: the request's path does not match /login
+	// rest true
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/nethttp"
 )
 
@@ -145,8 +146,7 @@ func ExampleWithError_unauthorized() {
 	// 500
 }
 
-// The limiter of the middleware is also there for your own code, such as a route for admins that gives an address
-// its quota back.
+// The limiter of the middleware is also there for your own code, such as that which gives an address its quota back.
 func ExampleFrom() {
 	limiter, err := core.New(core.PerHour(1), core.ByIP(),
 		nethttp.WithDeny(func(w http.ResponseWriter, _ *http.Request, _ core.Decision) {
@@ -156,24 +156,17 @@ func ExampleFrom() {
 		fmt.Println(err)
 		return
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/", nethttp.From(limiter)(http.HandlerFunc(hello)))
-	// Protect yours, and make it a POST.
-	mux.HandleFunc("/admin/reset/{address}", func(w http.ResponseWriter, r *http.Request) {
-		if err := limiter.Reset(r.Context(), r.PathValue("address")); err != nil {
-			http.Error(w, "try again", http.StatusServiceUnavailable)
-			return
-		}
-		io.WriteString(w, "reset")
-	})
+	handler := nethttp.From(limiter)(http.HandlerFunc(hello))
 
-	for _, path := range []string{"/", "/", "/admin/reset/192.0.2.1", "/"} {
-		show(mux, path)
+	show(handler, "/")
+	show(handler, "/")
+	if err := limiter.Reset(context.Background(), "192.0.2.1"); err != nil {
+		fmt.Println(err)
 	}
+	show(handler, "/")
 	// Output:
 	// / 200 Hello!
 	// / 429 slow down
-	// /admin/reset/192.0.2.1 200 reset
 	// / 200 Hello!
 }
 
@@ -218,4 +211,50 @@ func Example_decisionInHandler() {
 	// /?cost=3 200 10 an hour, 9 left
 	// / 200 10 an hour, 6 left
 	// / 200 10 an hour, 5 left
+}
+
+const limits = `
+rules:
+- name: login
+  match: {path: /login}
+  key: ip
+  limits: [1/minute]
+- name: rest
+  key: ip
+  limits: [100/minute]
+`
+
+// The limits are rules of a file.
+func ExampleRules() {
+	set, err := rules.Parse([]byte(limits), "limits.yaml") // rules.Load reads a file
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handler := nethttp.Rules(set)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, path := range []string{"/login", "/login", "/"} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Println(path, w.Code)
+	}
+	// Output:
+	// /login 200
+	// /login 429
+	// / 200
+}
+
+// A page for support tells which rules apply to a request, and what they have left.
+func ExampleExplain() {
+	set, err := rules.Parse([]byte(limits), "limits.yaml")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	for _, rule := range nethttp.Explain(set, r).Rules {
+		fmt.Println(rule.Name, rule.Applies, rule.Reason)
+	}
+	// Output:
+	// login false match.path: the request's path does not match /login
+	// rest true
 }
