@@ -191,11 +191,8 @@ func TestDecisionsAreCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, _ := overridden(t, core.NewMemoryStore())
 		for _, quota := range []int{10, 20} {
-			l, err := core.New(core.PerMinute(quota), core.ByText(), core.WithName("p"),
+			l := newLimiter(t, core.PerMinute(quota), core.ByText(), core.WithName("p"),
 				core.WithObserver(p.board.Observe))
-			if err != nil {
-				t.Fatal(err)
-			}
 			p.board.Add(l, l, nil)
 			p.allow(t, l, "k", 13)
 		}
@@ -411,10 +408,7 @@ func TestForget(t *testing.T) {
 		_, closePage := open(t, h) // keys are counted while a page is open
 		defer closePage()
 		tenant := func(decisions int) *core.Limiter {
-			l, err := core.New(core.PerMinute(10), core.Global(), core.WithName("t"), core.WithObserver(b.Observe))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := newLimiter(t, core.PerMinute(10), core.Global(), core.WithName("t"), core.WithObserver(b.Observe))
 			b.Add(l)
 			for range decisions {
 				if _, err := l.Allow(t.Context(), ""); err != nil {

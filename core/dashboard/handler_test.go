@@ -141,18 +141,22 @@ type shop struct {
 	login, order *core.Limiter
 }
 
+func newLimiter(t *testing.T, p core.Policy, k core.Key, opts ...core.Option) *core.Limiter {
+	t.Helper()
+	l, err := core.New(p, k, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func newShop(t *testing.T, s core.Store) *shop {
 	t.Helper()
 	p := new(shop)
-	var err error
-	if p.login, err = core.New(core.PerMinute(3), core.ByIP(), core.WithName("login"), core.WithStore(s),
-		core.WithObserver(p.board.Observe), core.WithFailure(core.FailClosed)); err != nil {
-		t.Fatal(err)
-	}
-	if p.order, err = core.New(core.Limits{core.PerHour(5000), core.PerMinute(9).With(core.FixedWindow)},
-		core.ByText(), core.WithName("order"), core.WithStore(s), core.WithObserver(p.board.Observe)); err != nil {
-		t.Fatal(err)
-	}
+	p.login = newLimiter(t, core.PerMinute(3), core.ByIP(), core.WithName("login"), core.WithStore(s),
+		core.WithObserver(p.board.Observe), core.WithFailure(core.FailClosed))
+	p.order = newLimiter(t, core.Limits{core.PerHour(5000), core.PerMinute(9).With(core.FixedWindow)}, core.ByText(),
+		core.WithName("order"), core.WithStore(s), core.WithObserver(p.board.Observe))
 	p.board.Add(p.login, p.order)
 	return p
 }
@@ -263,10 +267,7 @@ func TestIdentities(t *testing.T) {
 func TestLongLog(t *testing.T) {
 	p := newShop(t, core.NewMemoryStore())
 	h, latest := p.watch(t)
-	l, err := core.New(core.PerHour(5000), core.ByText(), core.WithName("long"), core.WithObserver(p.board.Observe))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, core.PerHour(5000), core.ByText(), core.WithName("long"), core.WithObserver(p.board.Observe))
 	p.allow(t, l, "k", 3000)
 	w := ask(t, h, fmt.Sprintf(`{"id":%q}`, latest().Hot[0].ID))
 	units := 0.0
@@ -374,11 +375,8 @@ func TestHosts(t *testing.T) {
 func TestBannedAndRemoved(t *testing.T) {
 	var p shop
 	h, latest := p.watch(t, dashboard.WithActions(anybody))
-	l, err := core.New(core.PerMinute(1), core.ByText(), core.WithName("login"),
+	l := newLimiter(t, core.PerMinute(1), core.ByText(), core.WithName("login"),
 		core.WithBan(2, time.Minute, time.Hour), core.WithObserver(p.board.Observe))
-	if err != nil {
-		t.Fatal(err)
-	}
 	p.board.Add(l)
 	const byName = `{"policy":"login","key":"k"}`
 	p.allow(t, l, "k", 2)

@@ -57,10 +57,7 @@ func TestLookUpOfTheUnknown(t *testing.T) {
 		"no text":                {core.PerMinute(60), user, "", "enter the name of a key"},
 	} {
 		var board dashboard.Board
-		l, err := core.New(test.policy, test.key, core.WithName("p"), core.WithObserver(board.Observe))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiter(t, test.policy, test.key, core.WithName("p"), core.WithObserver(board.Observe))
 		board.Add(l)
 		requests(l, 18, "ann", "blue")
 		h := dashboard.Handler(&board, dashboard.WithActions(anybody))
@@ -89,11 +86,8 @@ func TestCallbackPanics(t *testing.T) {
 		},
 	} {
 		var board dashboard.Board
-		l, err := core.New(core.Limits{core.PerMinute(60), core.PerDay(900).By(core.By(panics))}, core.ByIP(),
+		l := newLimiter(t, core.Limits{core.PerMinute(60), core.PerDay(900).By(core.By(panics))}, core.ByIP(),
 			core.WithName("p"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		board.Add(l)
 		h := dashboard.Handler(&board, dashboard.WithActions(anybody))
 		w := serve(t, h, http.MethodPost, "/window", `{"policy":"p","key":"192.0.2.1"}`)
@@ -119,11 +113,8 @@ func TestOverrideKeepsTheCalendar(t *testing.T) {
 		limits = append(limits, l)
 	}
 	var board dashboard.Board
-	l, err := core.New(limits, core.ByIP(), core.WithName("p"), core.WithOverrides(),
+	l := newLimiter(t, limits, core.ByIP(), core.WithName("p"), core.WithOverrides(),
 		core.WithCostOf("tokens", func(context.Context) int { return 1 }))
-	if err != nil {
-		t.Fatal(err)
-	}
 	board.Add(l)
 	h := dashboard.Handler(&board, dashboard.WithActions(anybody), dashboard.WithIdentities())
 	for given, want := range map[string]string{

@@ -44,11 +44,8 @@ func overridden(t *testing.T, s core.Store) (p *shop, set *rules.Set) {
 	limits := core.Limits{core.PerMinute(3), {Name: "all", Quota: 9, Window: time.Minute}}
 	limits[1] = limits[1].By(core.Global())
 	opts := []core.Option{core.WithOverrides(), core.WithStore(s), core.WithObserver(p.board.Observe)}
-	api, err := core.New(limits, core.ByIP(), append(opts, core.WithName("api"))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err = rules.Parse(
+	api := newLimiter(t, limits, core.ByIP(), append(opts, core.WithName("api"))...)
+	set, err := rules.Parse(
 		[]byte("rules:\n- {name: search, match: {path: /s}, key: {value: user}, limits: [3/minute]}\n"+
 			"- {name: rest, key: ip, limits: [3/minute, {limit: 9/hour, key: {value: org}, name: orgs}]}\n"),
 		"limits.yaml",

@@ -170,15 +170,7 @@ func TestInFlight(t *testing.T) {
 	}
 	limiter := newLimiter(t, core.InFlight(1), core.ByIP())
 	unary, stream := grpclimit.Unary(limiter), grpclimit.Stream(limiter)
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(recovered, unary), grpc.StreamInterceptor(stream))
-	server.RegisterService(&description, e)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go server.Serve(l)
-	t.Cleanup(server.Stop)
-	c := dial(t, l.Addr().String())
+	c := serve(t, e, nil, grpc.ChainUnaryInterceptor(recovered, unary), grpc.StreamInterceptor(stream))
 	one := func(ctx context.Context) error { _, err := ask(ctx, c); return err }
 	many := func(ctx context.Context) error { _, err := open(ctx, c); return err }
 	for _, test := range []struct {
