@@ -63,20 +63,6 @@ func writeRules(t *testing.T, path, text string) {
 	}
 }
 
-// post sends a POST with header fields of the form "Name: value".
-func post(t *testing.T, url, body string, fields ...string) (*http.Response, string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, field := range fields {
-		name, value, _ := strings.Cut(field, ": ")
-		r.Header.Add(name, value)
-	}
-	return send(t, http.DefaultClient, r)
-}
-
 // exited runs a program that ends by itself, and returns its status and what it prints.
 func exited(t *testing.T, path string, args ...string) (status int, text string) {
 	t.Helper()
@@ -152,7 +138,7 @@ func TestGateway(t *testing.T) {
 	}
 	at, _ := start(t, exec.Command(path, "-rules", sample, "-to", behind.URL+"/base", "-listen", "127.0.0.1:0"))
 	for i := range 7 {
-		w, body := post(t, at+"/login?x=1", "name=ann", append(forged, "X-Request-Id: 7")...)
+		w, body := ask(t, http.MethodPost, at+"/login?x=1", "name=ann", append(forged, "X-Request-Id: 7")...)
 		want := fmt.Sprintf("POST /base/login?x=1 name=ann %q", http.Header{
 			"X-Forwarded-For": {"127.0.0.1"}, "X-Forwarded-Host": {strings.TrimPrefix(at, "http://")},
 			"X-Forwarded-Proto": {"http"}, "X-Request-Id": {"7"},
@@ -166,7 +152,7 @@ func TestGateway(t *testing.T) {
 			t.Errorf("%d: status %d, %v, %s; want %d, %s, %s", i, w.StatusCode, w.Header, body, status, left, want)
 		}
 	}
-	w, body := post(t, at+"/upload", "a body", "Expect: 100-continue")
+	w, body := ask(t, http.MethodPost, at+"/upload", "a body", "Expect: 100-continue")
 	if w.Header.Get("RateLimit-Policy") == "" || !strings.Contains(body, "/base/upload a body") {
 		t.Errorf("a body that was asked for: status %d, %v, %s", w.StatusCode, w.Header, body)
 	}
@@ -265,20 +251,16 @@ func TestGatewayShutsDown(t *testing.T) {
 	}))
 	c := exec.Command(compile(t, "gateway"), "-rules", sample, "-to", behind, "-listen", "127.0.0.1:0")
 	at, _ := start(t, c)
-	type answer struct {
-		body string
-		err  error
-	}
-	answered := make(chan answer, 1)
+	answered := make(chan string, 1)
 	go func() {
 		w, err := http.Get(at + "/slow")
 		if err != nil {
-			answered <- answer{"", err}
+			answered <- err.Error()
 			return
 		}
 		defer w.Body.Close()
 		body, err := io.ReadAll(w.Body)
-		answered <- answer{string(body), err}
+		answered <- fmt.Sprint(string(body), " ", err)
 	}()
 	<-begun
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
@@ -293,8 +275,8 @@ func TestGatewayShutsDown(t *testing.T) {
 		return err != nil
 	})
 	close(end)
-	if got := <-answered; got != (answer{"done", nil}) {
-		t.Errorf("the request in flight got %v", got)
+	if got := <-answered; got != "done <nil>" {
+		t.Errorf("the request in flight got %s", got)
 	}
 	if err := c.Wait(); err != nil {
 		t.Errorf("it ended with %v", err)

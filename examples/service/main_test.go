@@ -58,48 +58,32 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		const login = `{"method":"POST","path":"/login","ip":"192.0.2.1"}`
+		allowed := func(policy, left string) string {
+			return `{"allowed":true,"policy":"` + policy + `","remaining":` + left + `,"retry_after":0,"violated":[]}`
+		}
 		for i, c := range []struct {
 			after       time.Duration
 			ask         string
 			status      int
 			retry, body string
 		}{
-			{0, login, 200, "", `{"allowed":true,"policy":"login","remaining":4,"retry_after":0,"violated":[]}`},
-			{0, login, 200, "", `{"allowed":true,"policy":"login","remaining":3,"retry_after":0,"violated":[]}`},
-			{0, login, 200, "", `{"allowed":true,"policy":"login","remaining":2,"retry_after":0,"violated":[]}`},
-			{0, login, 200, "", `{"allowed":true,"policy":"login","remaining":1,"retry_after":0,"violated":[]}`},
-			{0, login, 200, "", `{"allowed":true,"policy":"login","remaining":0,"retry_after":0,"violated":[]}`},
-			{
-				30500 * time.Millisecond, login, 429, "30", // 29.5 s rounded up
-				`{"allowed":false,"policy":"login","remaining":0,"retry_after":30,"violated":["login-5-per-minute"]}`,
-			},
-			{
-				0, `{"method":"POST","path":"/login","ip":"192.0.2.2"}`, 200, "",
-				`{"allowed":true,"policy":"login","remaining":4,"retry_after":0,"violated":[]}`,
-			},
-			{
-				29500 * time.Millisecond, login, 200, "",
-				`{"allowed":true,"policy":"login","remaining":4,"retry_after":0,"violated":[]}`,
-			},
-			{
-				0, `{"method":"GET","path":"/healthz"}`, 200, "",
-				`{"allowed":true,"policy":"","remaining":null,"retry_after":0,"violated":[]}`,
-			},
-			{
-				0, `{"method":"POST","path":"/LOGIN","ip":"192.0.2.1"}`, 200, "",
-				`{"allowed":true,"policy":"other","remaining":299,"retry_after":0,"violated":[]}`,
-			},
-			{
-				0, `{"path":"/v1/x","ip":"192.0.2.1","cost":20}`, 200, "",
-				`{"allowed":true,"policy":"api","remaining":30,"retry_after":0,"violated":[]}`,
-			},
+			{0, login, 200, "", allowed("login", "4")},
+			{0, login, 200, "", allowed("login", "3")},
+			{0, login, 200, "", allowed("login", "2")},
+			{0, login, 200, "", allowed("login", "1")},
+			{0, login, 200, "", allowed("login", "0")},
+			{30500 * time.Millisecond, login, 429, "30", // 29.5 s rounded up
+				`{"allowed":false,"policy":"login","remaining":0,"retry_after":30,"violated":["login-5-per-minute"]}`},
+			{0, `{"method":"POST","path":"/login","ip":"192.0.2.2"}`, 200, "", allowed("login", "4")},
+			{29500 * time.Millisecond, login, 200, "", allowed("login", "4")},
+			{0, `{"method":"GET","path":"/healthz"}`, 200, "", allowed("", "null")},
+			{0, `{"method":"POST","path":"/LOGIN","ip":"192.0.2.1"}`, 200, "", allowed("other", "299")},
+			{0, `{"path":"/v1/x","ip":"192.0.2.1","cost":20}`, 200, "", allowed("api", "30")},
 			{0, `{"path":"/v1/x","ip":"192.0.2.1","cost":51}`, 429, "", // never
 				`{"allowed":false,"policy":"api","remaining":30,"retry_after":0,` +
 					`"violated":["api-10-per-second-burst-50"]}`},
-			{
-				0, `{"path":"/v1/x","ip":"203.0.113.9"}`, 403, "",
-				`{"type":"about:blank","title":"Forbidden","status":403}`,
-			},
+			{0, `{"path":"/v1/x","ip":"203.0.113.9"}`, 403, "",
+				`{"type":"about:blank","title":"Forbidden","status":403}`},
 		} {
 			time.Sleep(c.after)
 			w := check(s, c.ask)
