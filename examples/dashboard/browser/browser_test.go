@@ -124,20 +124,6 @@ func is[T any](b *browser, expression string) (value T) {
 	return value
 }
 
-// screenshot saves a picture of the page if SASH_SCREENSHOTS names a directory.
-func (b *browser) screenshot(name string) {
-	b.Helper()
-	dir := os.Getenv("SASH_SCREENSHOTS")
-	if dir == "" {
-		return
-	}
-	var picture []byte
-	b.run(chromedp.FullScreenshot(&picture, 100))
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o600); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // picture saves a picture of the page for the documentation, in light and dark, and the words that are always on it, if
 // SASH_IMAGES names a directory. Otherwise it compares these words with those that were saved.
 func (b *browser) picture(name string) {
@@ -210,7 +196,6 @@ func TestDashboard(t *testing.T) {
 	if marks := is[int](b, entries+`.split('M').length - 1`); marks != 10 {
 		t.Errorf("%d entries are drawn, want 10", marks)
 	}
-	b.screenshot("window")
 	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 requests used, 10 left.'`) // it drains
 	if drawn := is[string](b, entries); drawn != "" {
 		t.Errorf("%q is still drawn", drawn)
@@ -274,7 +259,6 @@ func TestOverrides(t *testing.T) {
 	b.field("note", `<img src=x onerror="document.title='evil'"> 4711`)
 	b.run(chromedp.Click(`#override button`))
 	b.sees(`document.getElementById('override-error').innerText.split('\n').length === 3`)
-	b.screenshot("override-mistakes")
 	b.field("limits", "25/10s")
 	end := time.Now().AddDate(0, 0, 3).Format(time.DateOnly)
 	b.field("for", end+" 18:30")
@@ -403,8 +387,6 @@ func (b *browser) checkPage(name string) {
 				b.Errorf("%s: %s", desc, problem)
 			}
 			b.checkNames(desc)
-			b.checkAxe(desc)
-			b.screenshot(desc)
 		}
 	}
 }
@@ -470,27 +452,4 @@ func (b *browser) checkNames(desc string) {
 			b.Errorf("%s has no %s: %v", desc, role, roles)
 		}
 	}
-}
-
-// checkAxe runs axe-core on the page if SASH_AXE names its file.
-func (b *browser) checkAxe(desc string) {
-	b.Helper()
-	path := os.Getenv("SASH_AXE")
-	if path == "" {
-		return
-	}
-	script, err := os.ReadFile(path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.run(chromedp.Evaluate(string(script), nil))
-	var violations []string
-	b.run(chromedp.Evaluate(
-		`axe.run().then(r => r.violations.flatMap(v => `+
-			`v.nodes.map(n => v.id + ': ' + n.html + ' ' + n.failureSummary)))`,
-		&violations, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
-	for _, v := range violations {
-		b.Errorf("%s: axe: %s", desc, v)
-	}
-	b.Logf("%s: axe found %d violations", desc, len(violations))
 }
