@@ -45,8 +45,8 @@ func login(store core.Store, check func(name, password string) bool) http.Handle
 	byIP := nethttp.New(core.Limits{core.PerMinute(20), core.PerHour(100)}, core.ByIP(),
 		core.WithName("login-ip"), core.WithStore(store), patient, onlyWrong)
 
-	// By name alone, anybody could lock its owner out. By name and address, who keeps guessing stays out,
-	// and only there. Addresses have no WithCountDenied and no WithBan: many people may share one.
+	// By name alone, anybody could lock its owner out. By name and address, a client that keeps guessing stays
+	// out, and nobody else. Addresses have no WithCountDenied and no WithBan: many people may share one.
 	byName := nethttp.New(core.Limits{core.PerMinute(5), core.PerHour(20)}, core.Join(core.By(name), core.ByIP()),
 		core.WithName("login-name"), core.WithStore(store), patient, onlyWrong, core.WithCountDenied(),
 		core.WithHeaders(core.HeadersNone)) // what is left would tell who else tries that name
