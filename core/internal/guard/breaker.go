@@ -128,7 +128,8 @@ func (g *Guard) ping() error {
 		g.pings.Add(-1)
 	}
 	g.report(begun, err)
-	if failed := g.lastFailed.Load(); failed != nil { // the call that has failed may not have noted it yet
+	// The call that has failed may not have noted it yet, and Close ends a ping.
+	if failed := g.lastFailed.Load(); failed != nil && g.background.Err() == nil {
 		g.noteError(err, &failed.Key, failed.Limit) //nolint:errcheck // it logs an outage that began soon after another
 	}
 	return err
