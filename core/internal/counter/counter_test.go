@@ -76,53 +76,6 @@ func TestUntilIsExact(t *testing.T) {
 	}
 }
 
-// A bucket that is asked as often as it fills admits no unit more and no unit less than its rate.
-func TestTokenBucketKeepsItsRate(t *testing.T) {
-	l := store.Limit{Algorithm: store.TokenBucket, Quota: 5, Refill: 3, Window: time.Second}
-	var s counter.State
-	admitted := 0
-	for now := int64(1e15); now < 1e15+100e6; now += 1000 { // 100 s
-		if v := s.At(&l, now); v.Used() < l.Quota {
-			v.Add(1)
-			s = v.State
-			admitted++
-		}
-	}
-	if admitted != 5+299 { // the unit after these comes back at the end
-		t.Errorf("%d admitted in 100 s of 3 a second, want 304", admitted)
-	}
-}
-
-// The part of the period before that still counts is the part that the window covers. With the part that has passed,
-// as some implementations have it, a limit admits twice its quota around the end of a period.
-func TestSlidingCounterAtTheEdge(t *testing.T) {
-	l := store.Limit{Algorithm: store.SlidingCounter, Quota: 100, Window: time.Minute}
-	const minute = 60_000_000
-	begin := int64(28_000_000) * minute
-	var s counter.State
-	admit := func(now int64) (n int) {
-		for v := s.At(&l, now); v.Used() < l.Quota; n++ {
-			v.Add(1)
-			s = v.State
-		}
-		return n
-	}
-	if n := admit(begin + minute - 1000); n != 100 {
-		t.Fatalf("%d admitted at the end of an empty period", n)
-	}
-	if n := admit(begin + minute); n != 0 {
-		t.Errorf("%d admitted at the beginning of the next, want 0", n)
-	}
-	if n := admit(begin + minute + minute/2); n != 50 {
-		t.Errorf("%d admitted in the middle of the next, want 50", n)
-	}
-	// The inverted weight, as a function of its own, to show what it would do.
-	inverted := func(before, now int64) int64 { return before * (now % minute) / minute }
-	if left := 100 - inverted(100, begin+minute); left != 100 {
-		t.Errorf("the inverted weight leaves %d at the edge", left)
-	}
-}
-
 // When the clock is set back, units of the future count until the end of the next period, and none is lost.
 func TestClockStepsBack(t *testing.T) {
 	for _, a := range []store.Algorithm{store.FixedWindow, store.SlidingCounter, store.TokenBucket} {
