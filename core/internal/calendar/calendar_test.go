@@ -32,7 +32,8 @@ func parse(t *testing.T, text string) calendar.Calendar {
 	return c
 }
 
-// periods has periods by their start and end, and the instants in them that are not at their edges.
+// periods has periods by their start and end, and the instants in them that are not at their edges: what zones do with
+// their clocks, and what anchors there are, once each. Others are compared with an oracle.
 var periods = []struct {
 	calendar   string
 	start, end string
@@ -42,18 +43,11 @@ var periods = []struct {
 	{"day in Europe/Berlin", "2026-03-29 00:00+01:00", "2026-03-30 00:00+02:00", []string{"2026-03-29 03:00+02:00"}},
 	{"day in Europe/Berlin", "2026-10-25 00:00+02:00", "2026-10-26 00:00+01:00", []string{"2026-10-25 02:30+01:00"}},
 	{"hour in Europe/Berlin", "2026-03-29 01:00+01:00", "2026-03-29 03:00+02:00", nil},
-	{"hour in Europe/Berlin", "2026-03-29 03:00+02:00", "2026-03-29 04:00+02:00", nil},
 	{
 		"hour in Europe/Berlin", "2026-10-25 02:00+02:00", "2026-10-25 03:00+01:00",
 		[]string{"2026-10-25 02:30+02:00", "2026-10-25 02:00+01:00", "2026-10-25 02:30+01:00"},
 	},
-	{"hour in Europe/Berlin", "2026-10-25 01:00+02:00", "2026-10-25 02:00+02:00", nil},
-	{"week in Europe/Berlin", "2026-03-23 00:00+01:00", "2026-03-30 00:00+02:00", nil},
-	{"week in Europe/Berlin", "2026-10-19 00:00+02:00", "2026-10-26 00:00+01:00", nil},
-	{"month in Europe/Berlin", "2026-03-01 00:00+01:00", "2026-04-01 00:00+02:00", nil},
 	{"quarter in Europe/Berlin", "2026-01-01 00:00+01:00", "2026-04-01 00:00+02:00", nil},
-	{"quarter in Europe/Berlin", "2026-10-01 00:00+02:00", "2027-01-01 00:00+01:00", nil},
-	{"year in Europe/Berlin", "2026-01-01 00:00+01:00", "2027-01-01 00:00+01:00", nil},
 	{"day in Europe/Berlin from 02:30", "2026-03-28 02:30+01:00", "2026-03-29 03:00+02:00", nil},
 	{"day in Europe/Berlin from 02:30", "2026-03-29 03:00+02:00", "2026-03-30 02:30+02:00", nil},
 	{
@@ -61,28 +55,19 @@ var periods = []struct {
 		[]string{"2026-10-25 02:00+01:00", "2026-10-25 02:30+01:00"},
 	},
 	{"month in Europe/Berlin from 29 02:59:59", "2026-02-28 02:59:59+01:00", "2026-03-29 03:00+02:00", nil},
-	{"month in Europe/Berlin from 25 02:00", "2026-10-25 02:00+02:00", "2026-11-25 02:00+01:00", nil},
 	{"hour in Europe/Berlin from 00:59:59", "2026-03-29 01:59:59+01:00", "2026-03-29 03:00+02:00", nil},
 	{"hour in Europe/Berlin from 00:59:59", "2026-03-29 03:00+02:00", "2026-03-29 03:59:59+02:00", nil},
 
 	// America/New_York: 2026-03-08 02:00 becomes 03:00, 2026-11-01 02:00 becomes 01:00.
-	{"day in America/New_York", "2026-03-08 00:00-05:00", "2026-03-09 00:00-04:00", nil},
-	{"day in America/New_York", "2026-11-01 00:00-04:00", "2026-11-02 00:00-05:00", nil},
-	{"hour in America/New_York", "2026-03-08 01:00-05:00", "2026-03-08 03:00-04:00", nil},
-	{"hour in America/New_York", "2026-11-01 01:00-04:00", "2026-11-01 02:00-05:00", nil},
 	{"week in America/New_York from Sunday", "2026-03-08 00:00-05:00", "2026-03-15 00:00-04:00", nil},
-	{"week in America/New_York", "2026-10-26 00:00-04:00", "2026-11-02 00:00-05:00", nil},
 
 	// Australia/Lord_Howe: 2026-04-05 02:00 becomes 01:30, 2026-10-04 02:00 becomes 02:30.
-	{"day in Australia/Lord_Howe", "2026-04-05 00:00+11:00", "2026-04-06 00:00+10:30", nil},
-	{"day in Australia/Lord_Howe", "2026-10-04 00:00+10:30", "2026-10-05 00:00+11:00", nil},
 	{
 		"hour in Australia/Lord_Howe", "2026-04-05 01:00+11:00", "2026-04-05 02:00+10:30",
 		[]string{"2026-04-05 01:45+11:00", "2026-04-05 01:45+10:30"},
 	},
 	{"hour in Australia/Lord_Howe", "2026-10-04 01:00+10:30", "2026-10-04 02:30+11:00", nil},
 	{"hour in Australia/Lord_Howe", "2026-10-04 02:30+11:00", "2026-10-04 03:00+11:00", nil},
-	{"hour in Australia/Lord_Howe", "2026-10-04 03:00+11:00", "2026-10-04 04:00+11:00", nil},
 
 	// America/Sao_Paulo: 2018-11-04 00:00 becomes 01:00, 2019-02-17 00:00 becomes 23:00.
 	{"day in America/Sao_Paulo", "2018-11-03 00:00-03:00", "2018-11-04 01:00-02:00", nil},
@@ -92,7 +77,6 @@ var periods = []struct {
 		[]string{"2019-02-16 23:30-02:00", "2019-02-16 23:30-03:00"},
 	},
 	{"month in America/Sao_Paulo from 4", "2018-11-04 01:00-02:00", "2018-12-04 00:00-02:00", nil},
-	{"week in America/Sao_Paulo from Sunday", "2018-10-28 00:00-03:00", "2018-11-04 01:00-02:00", nil},
 
 	// Asia/Beirut: 2026-03-29 00:00 becomes 01:00, 2026-10-25 00:00 becomes 23:00.
 	{"day in Asia/Beirut", "2026-03-29 01:00+03:00", "2026-03-30 00:00+03:00", nil},
@@ -104,7 +88,6 @@ var periods = []struct {
 		"day in America/Havana", "2026-11-01 00:00-04:00", "2026-11-02 00:00-05:00",
 		[]string{"2026-11-01 00:30-04:00", "2026-11-01 00:00-05:00"},
 	},
-	{"day in America/Havana", "2026-10-31 00:00-04:00", "2026-11-01 00:00-04:00", nil},
 
 	// America/St_Johns: 2010-11-07 00:01 becomes 23:01, so the clock shows the day before again.
 	{"day in America/St_Johns", "2010-11-07 00:00-02:30", "2010-11-08 00:00-03:30", []string{"2010-11-06 23:30-03:30"}},
@@ -117,14 +100,12 @@ var periods = []struct {
 	{"week in Pacific/Apia", "2011-12-26 00:00-10:00", "2012-01-02 00:00+14:00", nil},
 	{"week in Pacific/Apia from Friday", "2011-12-31 00:00+14:00", "2012-01-06 00:00+14:00", nil},
 	{"month in Pacific/Apia from 30", "2011-12-31 00:00+14:00", "2012-01-30 00:00+14:00", nil},
-	{"month in Pacific/Apia", "2011-12-01 00:00-10:00", "2012-01-01 00:00+14:00", nil},
 	{"day in Pacific/Apia from 12:00", "2011-12-29 12:00-10:00", "2011-12-31 00:00+14:00", nil},
 	{"day in Pacific/Apia from 12:00", "2011-12-31 00:00+14:00", "2011-12-31 12:00+14:00", nil},
 
 	// Asia/Kathmandu: 1986-01-01 00:00 becomes 00:15.
 	{"hour in Asia/Kathmandu", "2026-11-22 12:00+05:45", "2026-11-22 13:00+05:45", nil},
 	{"hour in Asia/Kathmandu from 00:15", "2026-11-22 12:15+05:45", "2026-11-22 13:15+05:45", nil},
-	{"day in Asia/Kathmandu", "2026-11-22 00:00+05:45", "2026-11-23 00:00+05:45", nil},
 	{"day in Asia/Kathmandu", "1986-01-01 00:15+05:45", "1986-01-02 00:00+05:45", nil},
 	{"year in Asia/Kathmandu", "1986-01-01 00:15+05:45", "1987-01-01 00:00+05:45", nil},
 
@@ -136,11 +117,9 @@ var periods = []struct {
 	{"month", "2028-02-01 00:00Z", "2028-03-01 00:00Z", []string{"2028-02-29 12:00Z"}},
 	{"month", "2100-02-01 00:00Z", "2100-03-01 00:00Z", nil},
 	{"month", "2026-12-01 00:00Z", "2027-01-01 00:00Z", []string{"2026-12-31 23:59:59Z"}},
-	{"quarter", "2028-01-01 00:00Z", "2028-04-01 00:00Z", nil},
 	{"quarter", "2026-10-01 00:00Z", "2027-01-01 00:00Z", []string{"2026-11-22 12:00Z"}},
 	{"year", "2028-01-01 00:00Z", "2029-01-01 00:00Z", []string{"2028-02-29 12:00Z", "2028-12-31 23:59:59Z"}},
 	{"week", "2026-12-28 00:00Z", "2027-01-04 00:00Z", []string{"2027-01-01 00:00Z"}},
-	{"week in UTC from Sunday", "2026-12-27 00:00Z", "2027-01-03 00:00Z", nil},
 	{"week in UTC from Tuesday 09:00", "2026-12-29 09:00Z", "2027-01-05 09:00Z", nil},
 	{"week", "1969-12-29 00:00Z", "1970-01-05 00:00Z", []string{"1970-01-01 00:00Z"}},
 
@@ -148,18 +127,12 @@ var periods = []struct {
 	{"month in UTC from 31", "2027-01-31 00:00Z", "2027-02-28 00:00Z", nil},
 	{"month in UTC from 31", "2027-02-28 00:00Z", "2027-03-31 00:00Z", nil},
 	{"month in UTC from 31", "2027-03-31 00:00Z", "2027-04-30 00:00Z", nil},
-	{"month in UTC from 31", "2027-12-31 00:00Z", "2028-01-31 00:00Z", nil},
 	{"month in UTC from 31", "2028-01-31 00:00Z", "2028-02-29 00:00Z", []string{"2028-02-28 12:00Z"}},
 	{"month in UTC from 30", "2027-01-30 00:00Z", "2027-02-28 00:00Z", nil},
 	{"month in UTC from 30", "2028-02-29 00:00Z", "2028-03-30 00:00Z", nil},
-	{"month in UTC from 29", "2027-02-28 00:00Z", "2027-03-29 00:00Z", nil},
-	{"month in UTC from 29", "2028-02-29 00:00Z", "2028-03-29 00:00Z", nil},
-	{"month in UTC from 28", "2028-02-28 00:00Z", "2028-03-28 00:00Z", nil},
 	{"month in UTC from 31 23:59:59", "2027-02-28 23:59:59Z", "2027-03-31 23:59:59Z", nil},
 	{"quarter in UTC from 01-31", "2027-01-31 00:00Z", "2027-04-30 00:00Z", nil},
-	{"quarter in UTC from 11-30", "2026-11-30 00:00Z", "2027-02-28 00:00Z", nil},
 	{"quarter in UTC from 05-31", "2027-02-28 00:00Z", "2027-05-31 00:00Z", nil},
-	{"year in UTC from 02-29", "2026-02-28 00:00Z", "2027-02-28 00:00Z", nil},
 	{"year in UTC from 02-29", "2027-02-28 00:00Z", "2028-02-29 00:00Z", []string{"2028-02-28 12:00Z"}},
 	{"year in UTC from 02-29", "2028-02-29 00:00Z", "2029-02-28 00:00Z", nil},
 	{"year in UTC from 04-06", "2026-04-06 00:00Z", "2027-04-06 00:00Z", []string{"2027-01-01 00:00Z"}},
