@@ -234,6 +234,26 @@ func TestPingsThatHang(t *testing.T) {
 	})
 }
 
+// A store whose answers take most of the timeout decides again soon after an outage.
+func TestRecoveryFromFarAway(t *testing.T) {
+	for _, policy := range []Failure{Local, Open, Closed} {
+		inWorld(t, func(w *world) {
+			l := newModelLog("k", 100, time.Hour)
+			w.down(drops)
+			for range 8 {
+				w.take(1, store.ModeCharge, l)
+			}
+			w.up(80 * time.Millisecond)
+			for begun := time.Now(); time.Since(begun) < 5*time.Second; time.Sleep(100 * time.Millisecond) {
+				go w.take(1, store.ModeCharge, l)
+			}
+			for range 20 {
+				wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, true)
+			}
+		}, with(policy))
+	}
+}
+
 // A decision ends with the timeout, whatever is to be replayed before.
 func TestDecisionsEndInTime(t *testing.T) {
 	for _, f := range []fault{leaves, drops} {
@@ -1006,24 +1026,27 @@ func TestPermitsThatAreLost(t *testing.T) {
 
 // Close replays what is left, and its error says what it could not.
 func TestClose(t *testing.T) {
-	for _, down := range []bool{false, true} {
+	for _, c := range []struct {
+		takes int
+		left  string // of which the error tells, or nothing if all is replayed
+	}{{7, ""}, {7, " 7 units "}, {1, " 1 unit "}} {
 		inWorld(t, func(w *world) {
 			l := newModelLog("k", 100, time.Hour)
 			w.down(refuses)
-			for range 7 {
-				w.take(2, store.ModeCharge, l)
+			for range c.takes {
+				w.take(1, store.ModeCharge, l)
 			}
-			if !down {
+			if c.left == "" {
 				w.up(0)
 			}
 			err := w.guard.Close()
-			if !down {
-				if err != nil || w.units(l) != 14 {
+			if c.left == "" {
+				if err != nil || w.units(l) != 7 {
 					t.Errorf("%v; %d units", err, w.units(l))
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), "14 units") || !errors.Is(err, errFault) {
+			if err == nil || !strings.Contains(err.Error(), c.left) || !errors.Is(err, errFault) {
 				t.Errorf("%v", err)
 			}
 			wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true) // it still decides
