@@ -1,7 +1,9 @@
 package memory
 
 import (
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core/store"
@@ -64,6 +66,32 @@ func TestWallClockSetBack(t *testing.T) {
 				t.Errorf("%v, %d us back: %+v, want it allowed after the wait", limit.Algorithm, back, a)
 			}
 		}
+	}
+}
+
+// Keys leave when their numbers say nothing any more, and not before.
+func TestNumbersLeave(t *testing.T) {
+	for a, limit := range map[store.Algorithm]store.Limit{
+		store.FixedWindow: {}, store.SlidingCounter: {}, store.TokenBucket: {Refill: 3},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			limit.Quota, limit.Window, limit.Algorithm = 3, time.Minute, a
+			p := newPolicy(New(1000), "p", &limit)
+			for i := range 500 {
+				p.take(fmt.Sprint(i), 3, store.ModeCharge)
+			}
+			for range 59 { // denials and peeks change nothing
+				time.Sleep(time.Second)
+				p.take("7", 3, store.ModeCharge)
+			}
+			if n := p.s.Keys(); n != 500 || p.used("9") == 0 {
+				t.Errorf("%v: %d keys a second before a minute is over, %d used", a, n, p.used("9"))
+			}
+			time.Sleep(5 * time.Minute)
+			if synctest.Wait(); p.s.Keys() != 0 {
+				t.Errorf("%v: %d keys in the end", a, p.s.Keys())
+			}
+		})
 	}
 }
 

@@ -301,56 +301,20 @@ func TestRemovedLog(t *testing.T) {
 	})
 }
 
-// Permits are renewed in logs of one key and in those that keys share, and taken back if they were lost. Their entries
-// stay while they are renewed, and leave afterwards. The longest lease of a log holds for all.
+// The longest lease with which permits of a log were renewed holds for all of them, also where keys share a log. They
+// leave when it has ended.
 func TestPermits(t *testing.T) {
 	for _, places := range []int{100, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(places)
 			newPolicy(s, "filler", sliding(1, time.Hour)).allow("x")
 			lease := &store.Limit{Log: "p", Quota: 3, Window: 3 * time.Second, Permits: true}
-			p := newPolicy(s, "p", lease)
-			renew := func(ids ...uint64) {
-				s.Renew(&store.Renewal{Key: p.key("a"), Limit: p.limit, IDs: ids})
-			}
-			wantFree := func(free bool) {
-				t.Helper()
-				if _, a := p.take("a", 1, store.ModePeek); a.Allowed != free {
-					t.Errorf("%d places: a permit is free: %v, want %v", places, a.Allowed, free)
-				}
-			}
-			first, _ := p.take("a", 5, store.ModeCharge)
-			second, _ := p.take("a", 1, store.ModeCharge)
-			third, _ := p.take("a", 1, store.ModeCharge)
-			wantFree(false)
-			for range 200 {
-				time.Sleep(time.Second)
-				renew(third, first, third)
-			}
-			wantFree(true)
-			renew(second) // lost
-			wantFree(false)
-			time.Sleep(3*time.Second - time.Nanosecond)
-			renew(first)
-			time.Sleep(time.Nanosecond)
-			p.take("a", 1, store.ModeCharge)
-			p.take("a", 1, store.ModeCharge)
-			wantFree(false)
-			renew(third) // lost, but the log is full
-			p.giveBack("a", first)
-			wantFree(false)
-			p.giveBack("a", third)
-			wantFree(true)
-			time.Sleep(time.Minute)
-			renew(first, second, third) // in no log
-			wantFree(false)
-			p.giveBack("a", second)
-			wantFree(true)
 			longer := *lease
 			longer.Window = time.Minute
-			p.limit = &longer
-			renew(first)
-			p.limit = lease
+			p := newPolicy(s, "p", lease)
+			first, _ := p.take("a", 1, store.ModeCharge)
+			p.take("a", 1, store.ModeCharge)
+			s.Renew(&store.Renewal{Key: p.key("a"), Limit: &longer, IDs: []uint64{first}})
 			time.Sleep(30 * time.Second)
 			if n := p.used("a"); n != 2 {
 				t.Errorf("%d places: %d permits, want both by the longer lease", places, n)
@@ -361,29 +325,6 @@ func TestPermits(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Quotas and costs go to a thousand million, of each algorithm.
-func TestLargestQuota(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for a := store.SlidingLog; a <= store.TokenBucket; a++ {
-			p := newPolicy(New(10), "p", &store.Limit{
-				Log: a.String(), Quota: store.MaxQuota, Window: 24 * time.Hour, Algorithm: a,
-			})
-			if a == store.TokenBucket {
-				p.limit.Refill = store.MaxQuota
-			}
-			time.Sleep(time.Hour)
-			_, first := p.take("k", store.MaxQuota-1, store.ModeCharge)
-			_, second := p.take("k", 2, store.ModeCharge)
-			_, third := p.take("k", 1, store.ModeCharge)
-			_, never := p.take("k", store.MaxQuota+1, store.ModeCharge)
-			if !first.Allowed || second.Allowed || second.Retry <= 0 || !third.Allowed || never.Retry != 0 ||
-				p.used("k") != store.MaxQuota {
-				t.Errorf("%v: %+v, %+v, %+v, %+v; %d used", a, first, second, third, never, p.used("k"))
-			}
-		}
-	})
 }
 
 // Entries may be merged without an ID, and may be older than those of the log.
