@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/sashlimit/sash/core"
@@ -111,10 +110,6 @@ func TestNoFoundAddress(t *testing.T) {
 		if _, err := keyOf(t, c.key, found(c.value)); !errors.Is(err, c.want) {
 			t.Errorf("%T(%[1]v): %v, want %v", c.value, err, c.want)
 		}
-	}
-	if _, err := core.New(core.PerHour(1), core.ByAddr[context.Context](nil)); err == nil ||
-		!strings.Contains(err.Error(), "ByAddr(nil): the function is nil") {
-		t.Errorf("ByAddr of nil: %v", err)
 	}
 }
 

@@ -3,43 +3,14 @@ package core_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/internal/testlen"
-	"github.com/sashlimit/sash/core/store"
 )
-
-// wantFault checks for a ConfigError about an option, with a value, whose text has the words.
-func wantFault(t *testing.T, err error, option, value string, words ...string) {
-	t.Helper()
-	for _, f := range configErrors(err) {
-		lacks := func(word string) bool { return !strings.Contains(f.Problem+"; "+f.Remedy, word) }
-		if f.Option == option && (value == "" || f.Value == value) && !slices.ContainsFunc(words, lacks) {
-			return
-		}
-	}
-	t.Errorf("%v; want a ConfigError of %s with %q and %q", err, option, value, words)
-}
-
-// configErrors returns the errors that err joins.
-func configErrors(err error) (all []*core.ConfigError) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range several.Unwrap() {
-			all = append(all, configErrors(e)...)
-		}
-		return all
-	}
-	if one := (*core.ConfigError)(nil); errors.As(err, &one) {
-		all = append(all, one)
-	}
-	return all
-}
 
 // algorithmLimits returns a limit of each algorithm, by its name, that admits quota units at once and in a minute.
 func algorithmLimits(quota int) map[string]core.Limit {
@@ -47,68 +18,6 @@ func algorithmLimits(quota int) map[string]core.Limit {
 	return map[string]core.Limit{
 		"fixed window": l.With(core.FixedWindow), "sliding counter": l.With(core.SlidingCounter),
 		"token bucket": core.TokenBucket(l, quota),
-	}
-}
-
-// Options that suit none of the limits are errors that name the option and the algorithm. Beside a limit that they suit
-// they apply to that one.
-func TestWhatAlgorithmsCannotDo(t *testing.T) {
-	for name, limit := range algorithmLimits(3) {
-		newWith := func(p core.Policy, opts ...core.Option) error {
-			_, err := core.New(p, core.ByText(), opts...)
-			return err
-		}
-		countDenied, failLocal := core.WithCountDenied(), core.WithFailure(core.FailLocal)
-		wantFault(t, newWith(limit, countDenied), "WithCountDenied", name, "cannot count denials")
-		wantFault(t, newWith(limit, failLocal), "WithFailure(FailLocal)", name, "outage")
-		wantFault(t, newWith(limit, core.WithLease(20*time.Millisecond)), "WithLease", name)
-		both := newWith(limit, countDenied, failLocal)
-		wantFault(t, both, "WithCountDenied", name)
-		wantFault(t, both, "WithFailure(FailLocal)", name)
-		beside := core.Limits{core.PerHour(9), limit}
-		if err := newWith(beside, countDenied, failLocal, core.WithLease(20*time.Millisecond)); err != nil {
-			t.Errorf("a %s beside a log: %v", name, err)
-		}
-		l := newLimiter(t, limit)
-		_, err := l.Log(t.Context(), "k")
-		wantFault(t, err, "Log", "")
-	}
-}
-
-// A store that does not have an algorithm is an error that says so.
-func TestStoresWithoutAlgorithms(t *testing.T) {
-	for name, limit := range algorithmLimits(3) {
-		_, err := core.New(limit, core.ByText(), core.WithStore(oneLog{new(coretest.FakeStore)}))
-		wantFault(t, err, "With", name, "this algorithm")
-	}
-}
-
-func TestInvalidAlgorithms(t *testing.T) {
-	for _, c := range []struct {
-		limit  core.Limit
-		reason string
-	}{
-		{core.TokenBucket(core.PerSecond(10), 0), "the burst 0 is out of range; choose 1 to 1000000000 units"},
-		{core.TokenBucket(core.PerSecond(10), -1), "the burst -1 is out of range"},
-		{core.TokenBucket(core.PerSecond(10), core.MaxQuota+1), "the burst 1000000001 is out of range"},
-		{core.TokenBucket(core.PerDay(1), 366), "takes longer than 365d to fill"},
-		{core.TokenBucket(core.PerSecond(0), 1), "the quota is out of range; choose 1 to"},
-		{core.TokenBucket(core.TokenBucket(core.PerSecond(10), 5), 5), "a plain rate"},
-		{core.TokenBucket(core.PerSecond(10).With(core.FixedWindow), 5), "a plain rate"},
-		{core.TokenBucket(core.PerSecond(10), 5).With(core.FixedWindow), "a fixed window has no burst"},
-		{core.TokenBucket(core.PerSecond(10), 5).With(core.SlidingLog), "a sliding log has no burst"},
-		{core.PerSecond(10).With(core.Algorithm(9)), "there is no algorithm 9"},
-		{core.PerSecond(10).With(store.TokenBucket), "the burst 0 is out of range"},
-		{core.InFlight(4).With(core.FixedWindow), "cannot count requests in flight"},
-		{core.TokenBucket(core.InFlight(4), 2), "cannot count requests in flight"},
-	} {
-		_, err := core.New(c.limit, core.ByText())
-		if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), c.reason) {
-			t.Errorf("%v: %v, want %q", c.limit, err, c.reason)
-		}
-	}
-	if _, err := core.New(core.TokenBucket(core.PerDay(1), 365), core.ByText()); err != nil {
-		t.Errorf("a bucket that is full within 365 days: %v", err)
 	}
 }
 

@@ -300,17 +300,6 @@ func TestBanForOwnDenialsOnly(t *testing.T) {
 	}
 }
 
-// A ban that nothing leads to is a mistake.
-func TestBanWithoutAnOwnWindow(t *testing.T) {
-	const want = `sash: WithBan(100/minute,4 in flight): bans need a limit that has a window and the limiter's key; ` +
-		`add one, or leave the option out`
-	limits := core.Limits{core.PerMinute(100).By(core.Global()), core.InFlight(4)}
-	_, err := core.New(limits, core.ByIP(), core.WithBan(2, time.Minute, time.Hour))
-	if err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
-}
-
 // If the store fails at any step, no request passes. A banned client's request asks the store only once.
 func TestBanStoreFails(t *testing.T) {
 	store := &lasting{Full: core.NewMemoryStore()}
@@ -353,60 +342,3 @@ func (f *lasting) Take(ctx context.Context, takes []store.Take, answers []store.
 
 // Ping has the guard ask without a Take, since it does so in the background.
 func (f *lasting) Ping(context.Context) error { return nil }
-
-// Each error names the option, its value and the remedy.
-func TestBanConfig(t *testing.T) {
-	const m, most = time.Minute, core.MaxWindow / 128
-	const (
-		length  = ": the length of the first ban is out of range; choose 1ms to 68h26m15s, in whole microseconds"
-		denials = ": the number of denials is out of range; choose 1 to 1000000000"
-	)
-	for _, c := range []struct {
-		denials       int
-		within, first time.Duration
-		want          string
-	}{
-		{0, m, m, "sash: WithBan(0, 1m0s, 1m0s)" + denials},
-		{-1, m, m, "sash: WithBan(-1, 1m0s, 1m0s)" + denials},
-		{core.MaxQuota + 1, m, m, "sash: WithBan(1000000001, 1m0s, 1m0s)" + denials},
-		{5, 0, m, "sash: WithBan(5, 0s, 1m0s): the window 0s is out of range; choose 1ms to 365 days (8760h)"},
-		{5, m + 1, m,
-			"sash: WithBan(5, 1m0.000000001s, 1m0s): the window 1m0.000000001s has a fraction of a microsecond; " +
-				"use whole microseconds"},
-		{5, core.MaxWindow + time.Second, m,
-			"sash: WithBan(5, 8760h0m1s, 1m0s): the window 8760h0m1s is out of range; choose 1ms to 365 days (8760h)"},
-		{5, m, 0, "sash: WithBan(5, 1m0s, 0s)" + length},
-		{5, m, -time.Second, "sash: WithBan(5, 1m0s, -1s)" + length},
-		{5, m, most + time.Microsecond, "sash: WithBan(5, 1m0s, 68h26m15.000001s)" + length},
-		{5, m, time.Second + 1, "sash: WithBan(5, 1m0s, 1.000000001s)" + length},
-		{1, time.Millisecond, time.Millisecond, ""},
-		{core.MaxQuota, core.MaxWindow, most, ""},
-	} {
-		l, err := core.New(core.PerMinute(1), core.ByIP(), core.WithBan(c.denials, c.within, c.first))
-		if c.want == "" && err == nil {
-			continue
-		}
-		var config *core.ConfigError
-		if l != nil || !errors.As(err, &config) || err.Error() != c.want {
-			t.Errorf("%v\nwant %s", err, c.want)
-		}
-	}
-	for denials, good := range map[int]bool{100: true, 101: false} { // a store can limit how many denials it counts
-		store, ban := core.WithStore(narrow{core.NewMemoryStore()}), core.WithBan(denials, m, m)
-		if _, err := core.New(core.PerMinute(100), core.ByIP(), store, ban); (err == nil) != good {
-			t.Errorf("%d denials: %v", denials, err)
-		}
-	}
-}
-
-// narrow is a store for quotas of at most 100.
-type narrow struct{ store.Full }
-
-func (narrow) Validate(plans ...*store.Limit) error {
-	for _, l := range plans {
-		if l.Algorithm == store.SlidingLog && l.Quota > 100 {
-			return &core.ConfigError{Option: "limits", Value: l.String(), Problem: "at most 100"}
-		}
-	}
-	return nil
-}

@@ -35,26 +35,6 @@ func TestCalendarLimits(t *testing.T) {
 	}
 }
 
-func TestCalendarMistakes(t *testing.T) {
-	for want, limit := range map[string]core.Limit{
-		"the time zone is nil":                   core.PerMonth(5).In(nil),
-		"only hours, days and longer calendar":   core.PerMinute(5).In(time.UTC),
-		"only calendar periods have an anchor":   core.PerDay(5).From(time.Now()),
-		"a sliding counter cannot count":         core.PerMonth(5).With(core.SlidingCounter),
-		"the refill of core.TokenBucket":         core.TokenBucket(core.PerMonth(5), 3),
-		"the quota is out of range; choose 1 to": core.PerMonth(0),
-		`the name "a b" is not valid; use 1 to`:  {Quota: 1, Window: 24 * time.Hour, Name: "a b"},
-	} {
-		if limit.Name != "" {
-			limit = limit.In(time.UTC)
-		}
-		_, err := core.New(limit, core.ByText())
-		if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
-		}
-	}
-}
-
 func TestParseCalendarLimits(t *testing.T) {
 	for _, text := range []string{
 		"1000000/month", "5/day in Europe/Berlin", "7/week", "7/week in UTC from Sunday", "1/quarter", "2/year",

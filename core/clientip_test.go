@@ -13,47 +13,6 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-func TestProxiesAreNamedRightly(t *testing.T) {
-	for _, c := range []struct {
-		desc string
-		key  core.Key
-		want []string // in the error; none if it is good
-	}{
-		{"addresses and prefixes", core.ByForwardedIP("10.0.0.1", "10.1.2.3/8", "::1", "2001:db8::/32", "unix"), nil},
-		{"mapped", core.ByForwardedIP("::ffff:10.0.0.0/104", "::ffff:10.0.0.1"), nil},
-		{"none", core.ByForwardedIP(), []string{"ByForwardedIP: there are no proxies to trust; name them"}},
-		{
-			"everybody", core.ByForwardedIP("0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96", "::ffff:0:0/90"),
-			[]string{`ByForwardedIP("0.0.0.0/0")`, `("::/0")`, `("::ffff:0.0.0.0/96")`, `("::ffff:0:0/90")`},
-		},
-		{
-			"not addresses",
-			core.ByForwarded("10.0.0.0/33", "10.0.0", "proxy.example", "fe80::1%eth0", "fe80::%eth0/10", "", "*"),
-			[]string{
-				`ByForwarded("10.0.0.0/33"): this is not an address; write an address`, `("10.0.0")`,
-				`("proxy.example")`,
-				`("fe80::1%eth0")`, `("fe80::%eth0/10")`, `("")`, `("*")`,
-			},
-		},
-		{"a list as one value", core.ByIPHeader("x-forwarded-for", "10.0.0.1"), []string{"use ByForwardedIP"}},
-		{"a list as one value", core.ByIPHeader("Forwarded", "10.0.0.1"), []string{"use ByForwarded"}},
-		{"no name", core.ByIPHeader("", "10.0.0.1"), []string{`ByIPHeader("")`}},
-		{"not a name", core.ByIPHeader("a b", "x"), []string{`ByIPHeader("a b")`, `ByIPHeader("x")`}},
-		{"no proxies", core.ByIPHeader("CF-Connecting-IP"), []string{"ByIPHeader: there are no proxies"}},
-	} {
-		_, err := core.New(core.PerMinute(1), c.key)
-		if (err == nil) != (c.want == nil) {
-			t.Errorf("%s: %v", c.desc, err)
-			continue
-		}
-		for _, want := range c.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: the error does not say %q:\n%v", c.desc, want, err)
-			}
-		}
-	}
-}
-
 // A listener on a Unix socket is a proxy only if it is named.
 func TestUnixSocketsAreTrustedByName(t *testing.T) {
 	for _, c := range []struct {

@@ -62,50 +62,6 @@ func TestNewNamesEveryMistake(t *testing.T) {
 	}
 }
 
-func TestNewRefusesAlone(t *testing.T) {
-	nine := make(core.Limits, 9)
-	for i := range nine {
-		nine[i] = core.PerSecond(i + 1)
-	}
-	var nilLimits core.Limits
-	for _, c := range []struct {
-		desc   string
-		policy core.Policy
-		key    core.Key
-		opts   []core.Option
-	}{
-		{"no policy", nil, core.ByIP(), nil},
-		{"nil limits", nilLimits, core.ByIP(), nil},
-		{"no limits", core.Limits{}, core.ByIP(), nil},
-		{"no function", core.LimitBy[*http.Request](nil), core.ByIP(), nil},
-		{"zero limit", core.Limit{}, core.ByIP(), nil},
-		{"negative quota", core.PerSecond(-1), core.ByIP(), nil},
-		{"huge quota", core.PerSecond(core.MaxQuota + 1), core.ByIP(), nil},
-		{"zero window", core.Limit{Quota: 1}, core.ByIP(), nil},
-		{"negative window", core.Limit{Quota: 1, Window: -time.Second}, core.ByIP(), nil},
-		{"window above a year", core.Limit{Quota: 1, Window: core.MaxWindow + time.Second}, core.ByIP(), nil},
-		{"window of nanoseconds", core.Limit{Quota: 1, Window: time.Second + 1}, core.ByIP(), nil},
-		{"long name", core.Limit{Quota: 1, Window: time.Second, Name: strings.Repeat("a", 65)}, core.ByIP(), nil},
-		{"one name twice", core.Limits{core.PerSecond(1), core.PerSecond(1)}, core.ByIP(), nil},
-		{"nine limits", nine, core.ByIP(), nil},
-		{"no key", core.PerSecond(1), core.Key{}, nil},
-		{"empty Join", core.PerSecond(1), core.Join(), nil},
-		{"empty First", core.PerSecond(1), core.First(), nil},
-		{"empty header", core.PerSecond(1), core.ByHeader("", core.Unverified), nil},
-		{"nil store", core.PerSecond(1), core.ByIP(), []core.Option{core.WithStore(nil)}},
-		{"no keys", core.PerSecond(1), core.ByIP(),
-			[]core.Option{core.WithStore(core.NewMemoryStore(core.WithMaxKeys(0)))}},
-		{"name with a brace", core.PerSecond(1), core.ByIP(), []core.Option{core.WithName("a{b}")}},
-		{"long policy name", core.PerSecond(1), core.ByIP(), []core.Option{core.WithName(strings.Repeat("a", 49))}},
-	} {
-		l, err := core.New(c.policy, c.key, c.opts...)
-		var config *core.ConfigError
-		if l != nil || !errors.As(err, &config) {
-			t.Errorf("%s: %v, %v", c.desc, l, err)
-		}
-	}
-}
-
 func TestLimitBy(t *testing.T) {
 	type planKey struct{}
 	plans := map[string]core.Limits{
@@ -201,16 +157,5 @@ func TestOptionsGivenTwice(t *testing.T) {
 	}
 	if l.Allow(t.Context(), "192.0.2.7"); heard != 2 {
 		t.Errorf("%d observers were called, want 2", heard)
-	}
-}
-
-// A callback for another framework is named once, beside a shadow as well.
-func TestCallbacksAreNamedOnce(t *testing.T) {
-	skip := core.WithSkip(func(int) bool { return true })
-	for _, opts := range [][]core.Option{{skip}, {skip, core.WithShadow(core.PerMinute(2))}} {
-		_, err := core.NewFor[*http.Request](core.PerMinute(1), core.ByIP(), opts...)
-		if err == nil || strings.Count(err.Error(), "WithSkip(func(int))") != 1 {
-			t.Errorf("%v, want WithSkip once", err)
-		}
 	}
 }

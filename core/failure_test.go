@@ -122,13 +122,3 @@ func TestManyLimitersLeaveNothing(t *testing.T) {
 	}
 	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 }
-
-func TestFailureOptions(t *testing.T) {
-	_, err := core.New(core.PerMinute(1), core.ByText(),
-		core.WithTimeout(0), core.WithFailure(7), core.WithDenyCache(-1))
-	for _, want := range []string{"WithTimeout(0s)", "WithFailure(7)", "WithDenyCache(-1ns)", "FailLocal"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not mention %q", err, want)
-		}
-	}
-}

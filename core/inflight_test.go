@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
@@ -115,68 +114,6 @@ func TestHeadersOfInFlight(t *testing.T) {
 	if p.Status != 429 || p.Title != "Quota Exceeded" || p.Detail != "Try again when another request has ended." {
 		t.Errorf("%+v", p)
 	}
-}
-
-func TestMistakesWithInFlight(t *testing.T) {
-	window := core.InFlight(4)
-	window.Window = time.Minute
-	for _, c := range []struct {
-		desc   string
-		policy core.Policy
-		opts   []core.Option
-		want   []string
-	}{
-		{"none", core.InFlight(0), nil, []string{"limits(0 in flight)", "1 to 1000000000 requests"}},
-		{"too many", core.InFlight(core.MaxQuota + 1), nil, []string{"1 to 1000000000 requests"}},
-		{"a window", window, nil, []string{"limits(4 in flight)", "leave out the 1m0s"}},
-		{"a lease of a window", core.PerMinute(1).Lease(time.Minute), nil, []string{"1/minute", "leave Lease out"}},
-		{"a calendar", core.Limits{core.InFlight(4).In(time.UTC), core.InFlight(5).From(time.Now())}, nil,
-			[]string{"limits(4 in flight): only hours, days", "limits(5 in flight): only calendar periods"}},
-		{"a short lease", core.InFlight(1).Lease(time.Second - 1), nil, []string{"1s to 1h0m0s"}},
-		{"a long lease", core.InFlight(1).Lease(time.Hour + 1), nil, []string{"1s to 1h0m0s"}},
-		{"no lease", core.InFlight(1).Lease(0), nil, []string{"1s to 1h0m0s"}},
-		{"all at once", core.Limits{core.InFlight(-1).Lease(0), window.Lease(2 * time.Hour)}, nil,
-			[]string{"-1 in flight", "1 to 1000000000 requests", "the lease 0s", "the lease 2h0m0s",
-				"leave out the 1m0s"}},
-		{"a store without Renew", core.InFlight(1), []core.Option{core.WithStore(oneLog{core.NewMemoryStore()})},
-			[]string{"InFlight(core_test.oneLog)", "store.Renewer", "store.Full"}},
-		{"a shadow", core.PerMinute(1), []core.Option{core.WithShadow(core.InFlight(1))},
-			[]string{"WithShadow(1 in flight)", "cannot be tried out"}},
-		{"a cost", core.InFlight(1), []core.Option{core.WithCostOf("requests", func(context.Context) int { return 1 })},
-			[]string{"WithCostOf(requests)", "leave it out"}},
-		{"a store of one log", core.Limits{core.InFlight(1), core.PerMinute(1)},
-			[]core.Option{core.WithStore(oneSlotLog{oneLog{full}, full, full})},
-			[]string{"limits(2)", "one log at a time"}},
-	} {
-		_, err := core.New(c.policy, core.ByIP(), c.opts...)
-		if err == nil {
-			t.Errorf("%s: no error", c.desc)
-			continue
-		}
-		for _, want := range c.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %q in it", c.desc, err, want)
-			}
-		}
-	}
-	l := newLimiter(t, core.InFlight(1), core.WithStore(oneSlotLog{oneLog{full}, full, full}))
-	d := allowed(t, l, "k", true)
-	allowed(t, l, "k", false)
-	release(t, d)
-	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.InFlight(1)} }),
-		core.WithStore(oneLog{full}))
-	if d, err := chosen.Allow(t.Context(), "k"); d.Allowed || !errors.As(err, new(*core.ConfigError)) {
-		t.Errorf("%+v, %v", d, err)
-	}
-}
-
-var full = core.NewMemoryStore()
-
-// oneSlotLog is a store that holds slots and cannot decide over several logs.
-type oneSlotLog struct {
-	oneLog
-	store.Settler
-	store.Renewer
 }
 
 // A limit's text is read back.

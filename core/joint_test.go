@@ -9,7 +9,6 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/store"
 )
 
 type (
@@ -22,57 +21,25 @@ func inOrg(ctx context.Context, org string) context.Context {
 	return context.WithValue(ctx, orgKey{}, org)
 }
 
-func TestMistakesWithKeysOfLimits(t *testing.T) {
+// What a limit's key lacks is told when it is known: a framework, a request, or the key itself.
+func TestKeysOfLimitsThatAreMissing(t *testing.T) {
 	org := core.By(func(*http.Request) (string, error) { return "acme", nil })
-	for _, c := range []struct {
-		desc   string
-		policy core.Policy
-		opts   []core.Option
-		want   []string
-	}{
-		{"no key", core.PerMinute(1).By(core.Key{}), nil, []string{"By(no key)", "core.Global()"}},
-		{"a wrong key", core.Limits{core.PerMinute(1), core.PerHour(1).By(core.ByHeader("a b", nil))}, nil,
-			[]string{`ByHeader("a b")`, "core.Unverified"}},
-		{"a store of one log", core.Limits{core.PerMinute(1), core.PerMinute(1).By(org)},
-			[]core.Option{core.WithStore(oneLog{core.NewMemoryStore()})},
-			[]string{"limits(2)", "one log at a time"}},
-	} {
-		_, err := core.New(c.policy, core.ByIP(), c.opts...)
-		if err == nil {
-			t.Errorf("%s: no error", c.desc)
-			continue
-		}
-		for _, want := range c.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %q in it", c.desc, err, want)
-			}
-		}
-	}
 	// A key for another framework is told when an adapter binds the limiter.
-	l, err := core.New(core.Limits{core.PerMinute(1).By(org)}, core.ByIP())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiterBy(t, core.PerMinute(1).By(org), core.ByIP())
 	if _, _, err := core.Bind[*int](l, func() {}, func() {}); err == nil || !strings.Contains(err.Error(), "By(func(") {
 		t.Errorf("bound for another framework: %v", err)
 	}
 	// A request without such a key is refused.
-	l = newLimiterBy(t, core.Limits{core.PerMinute(1).By(core.ByHeader("Org", core.Unverified))}, core.ByIP())
-	if d, err := l.Check(from("192.0.2.1:1")); !errors.Is(err, core.ErrNoKey) || d.Allowed {
+	named := newLimiterBy(t, core.PerMinute(1).By(core.ByHeader("Org", core.Unverified)), core.ByIP())
+	if d, err := named.Check(from("192.0.2.1:1")); !errors.Is(err, core.ErrNoKey) || d.Allowed {
 		t.Errorf("%v, %v; want no key", d, err)
 	}
 	// Without a request, such a key is an error that names it.
-	l = newLimiterBy(t, core.Limits{core.PerMinute(1).By(org)}, core.ByIP())
 	if d, err := l.Allow(t.Context(), "192.0.2.1"); !errors.Is(err, core.ErrNoKey) || d.Allowed ||
 		!strings.Contains(err.Error(), "the limit 1/minute, made by By: ") {
 		t.Errorf("%v, %v", d, err)
 	}
 }
-
-// oneLog is a store that decides over one log at a time.
-type oneLog struct{ core.Store }
-
-func (oneLog) Validate(plans ...*store.Limit) error { return store.OneLog(plans) }
 
 // A handler may overwrite the memory that the keys were read from: a refund still finds all logs.
 func TestKeysOfLimitsInReusedMemory(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/sashlimit/sash/core"
@@ -244,66 +243,5 @@ func TestListObserved(t *testing.T) {
 		if err := d.Undo(t.Context()); err != nil { // nothing was taken
 			t.Error(err)
 		}
-	}
-}
-
-// Each error names the option, its value and the remedy.
-func TestListConfig(t *testing.T) {
-	ip, id := core.ByIP(), core.ByHeader("X-API-Key", core.Unverified)
-	first := core.First(ip, core.ByForwardedIP("10.0.0.0/8"))
-	const remedy, unset = `"192.0.2.0/24"`, "is the variable it comes from set?"
-	for _, c := range []struct {
-		desc string
-		opt  core.Option
-		want []string
-	}{
-		{"no key", core.WithDenyList(core.Key{}, "a"), []string{"WithDenyList(no key)", "core.ByIP()"}},
-		{"no entries", core.WithAllowList(ip),
-			[]string{"WithAllowList(no entries)", "the list is empty"}},
-		{"no entries to deny", core.WithDenyList(id), []string{"WithDenyList(no entries)", "leave the option out"}},
-		{"no address", core.WithAllowList(ip, "192.0.2.1", "monitor"), []string{`WithAllowList("monitor")`, remedy}},
-		{"no address of First", core.WithAllowList(first, "monitor"), []string{`WithAllowList("monitor")`, remedy}},
-		{"no address of a proxy", core.WithDenyList(core.ByForwardedIP("10.0.0.0/8"), "unix"),
-			[]string{`WithDenyList("unix")`, remedy}},
-		{"an empty address", core.WithAllowList(ip, ""), []string{`WithAllowList("")`, remedy}},
-		{"a range", core.WithAllowList(ip, "192.0.2.1-9"), []string{`WithAllowList("192.0.2.1-9")`, remedy}},
-		{"a port", core.WithAllowList(ip, "192.0.2.1:80"), []string{`WithAllowList("192.0.2.1:80")`, remedy}},
-		{"a zone", core.WithAllowList(ip, "fe80::1%eth0"), []string{`WithAllowList("fe80::1%eth0")`, remedy}},
-		{"too many bits", core.WithAllowList(ip, "192.0.2.0/33"), []string{`WithAllowList("192.0.2.0/33")`, remedy}},
-		{"all", core.WithDenyList(ip, "0.0.0.0/0"), []string{`WithDenyList("0.0.0.0/0")`, "every address", remedy}},
-		{"all of IPv6", core.WithAllowList(ip, "::/0"), []string{`WithAllowList("::/0")`, "every address", remedy}},
-		{"all, mapped", core.WithAllowList(ip, "::ffff:0:0/96"),
-			[]string{`WithAllowList("::ffff:0:0/96")`, "every address", remedy}},
-		{"an empty identity", core.WithAllowList(id, "a", ""), []string{`WithAllowList("")`, unset}},
-		{"an empty identity or address", core.WithAllowList(core.First(core.ByValue(userKey{}), ip), ""),
-			[]string{`WithAllowList("")`, unset}},
-		{"a wrong key", core.WithAllowList(core.ByHeader("a b", core.Unverified), "a"),
-			[]string{`ByHeader("a b")`, "letters, digits and '-'"}},
-		{"a wrong key within", core.WithDenyList(core.First(core.By[*http.Request](nil), ip), "192.0.2.1"),
-			[]string{"By(nil)", "pass a function"}},
-	} {
-		l, err := core.New(core.PerMinute(1), ip, c.opt)
-		var config *core.ConfigError
-		if l != nil || !errors.As(err, &config) {
-			t.Errorf("%s: %v, %v", c.desc, l, err)
-			continue
-		}
-		for _, want := range c.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %s is not in\n%v", c.desc, want, err)
-			}
-		}
-	}
-	_, err := core.New(core.PerMinute(1), ip, core.WithAllowList(ip, "one", "two"), core.WithDenyList(ip, "three"))
-	for _, want := range []string{`WithAllowList("one")`, `WithAllowList("two")`, `WithDenyList("three")`} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is not in\n%v", want, err)
-		}
-	}
-	type foreign struct{}
-	strange := core.WithDenyList(core.By(func(*foreign) (string, error) { return "", nil }), "a")
-	_, err = core.NewFor[*http.Request](core.PerMinute(1), ip, strange)
-	if err == nil || !strings.Contains(err.Error(), "By(func(*core_test.foreign))") {
-		t.Errorf("a list's key for another framework: %v", err)
 	}
 }

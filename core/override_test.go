@@ -391,11 +391,8 @@ func TestOverrideMistakes(t *testing.T) {
 		t.Errorf("overrides after mistakes: %v, %v", all, err)
 	}
 
-	joined, err := core.New(core.PerMinute(3), core.Join(core.ByText(), core.ByIP()), core.WithOverrides())
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = joined.Override(t.Context(), "customer 7", of(core.PerMinute(9)))
+	joined := newLimiterBy(t, core.PerMinute(3), core.Join(core.ByText(), core.ByIP()), core.WithOverrides())
+	err := joined.Override(t.Context(), "customer 7", of(core.PerMinute(9)))
 	for _, want := range []string{"Join finds no such key", "Decision.Override", "core.By,"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a text for a key that has none: %v; want %q", err, want)
@@ -421,15 +418,6 @@ func TestOverrideMistakes(t *testing.T) {
 	}
 	if ok, err := without.Pause(t.Context(), "k", soon); ok || err != nil {
 		t.Errorf("Pause without the option: %v, %v", ok, err)
-	}
-	_, err = core.New(
-		core.PerMinute(1),
-		core.Global(),
-		core.WithOverrides(),
-		core.WithStore(struct{ core.Store }{core.NewMemoryStore()}),
-	)
-	if err == nil || !strings.Contains(err.Error(), "store.Overrider") {
-		t.Errorf("a store without overrides: %v", err)
 	}
 }
 

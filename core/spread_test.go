@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -163,18 +162,5 @@ func TestSpreadWaits(t *testing.T) {
 				t.Errorf("at most nine units: %v, %v", d, err)
 			}
 		})
-	}
-}
-
-func TestSpreadIsRefused(t *testing.T) {
-	_, err := core.New(core.PerMinute(1), core.ByIP(), core.WithSpread(-1), core.WithCountDenied(), core.WithSpread(0),
-		core.WithStore(struct{ core.Store }{core.NewMemoryStore()}))
-	var options []string
-	for _, wrong := range configErrors(err) {
-		options = append(options, wrong.Option+" "+wrong.Value)
-	}
-	want := []string{"WithSpread -1ns", "WithSpread with WithCountDenied", "WithSpread struct { store.Store }"}
-	if !slices.Equal(slices.Sorted(slices.Values(options)), slices.Sorted(slices.Values(want))) {
-		t.Errorf("%q, want %q", options, want)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,11 +68,4 @@ func TestStoreObserver(t *testing.T) {
 		synctest.Wait()
 		check("after an outage", "take", "merge")
 	})
-}
-
-func TestStoreObserverNil(t *testing.T) {
-	_, err := core.New(core.PerHour(1), core.ByText(), core.WithStoreObserver(nil))
-	if err == nil || !strings.Contains(err.Error(), "WithStoreObserver") {
-		t.Errorf("error %v", err)
-	}
 }

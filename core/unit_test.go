@@ -231,40 +231,6 @@ func TestUnitsInMiddleware(t *testing.T) {
 			t.Errorf("a cost of %d requests: %d, want %d", len(step.q), w.Code, step.status)
 		}
 	}
-	wrong := map[string]struct {
-		policy core.Policy
-		opts   []core.Option
-	}{
-		"WithCostOf(tokens): no function returns": {limits, []core.Option{core.WithCostOf("bytes", size)}},
-		"WithCostOf(characters): no limit counts": {
-			limits,
-			[]core.Option{core.WithCostOf("characters", size)},
-		},
-		`WithCostOf("Tokens"): the unit is not valid`: {limits, []core.Option{core.WithCostOf("Tokens", size)}},
-		"WithCostOf(tokens): WithCost is of the same unit": {
-			core.PerMinute(5).Of("tokens"), []core.Option{core.WithCostOf("tokens", size), core.WithCost(size)},
-		},
-		"WithCostOf(requests): WithCost is of the same unit": {
-			core.PerMinute(5), []core.Option{core.WithCostOf("requests", size), core.WithCost(size)},
-		},
-		"WithCost(without a unit): the limits count several": {
-			core.Limits{core.PerMinute(5).Of("a"), core.PerMinute(5).Of("b")}, []core.Option{core.WithCost(size)},
-		},
-		`the unit "T" is not valid`:     {core.PerMinute(5).Of("T"), nil},
-		`the unit "" is not valid`:      {core.PerMinute(5).Of(""), nil},
-		"InFlight counts requests only": {core.InFlight(5).Of("tokens"), nil},
-		"WithCostOf(nil)":               {limits, []core.Option{core.WithCostOf[*http.Request]("tokens", nil)}},
-		"the requests of this middleware are": {
-			limits,
-			[]core.Option{core.WithCostOf("tokens", func(int) int { return 1 })},
-		},
-	}
-	for text, w := range wrong {
-		_, err := core.NewFor[*http.Request](w.policy, core.ByIP(), w.opts...)
-		if err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%v, want %s", err, text)
-		}
-	}
 	chosen := nethttp.New(core.LimitBy(func(*http.Request) core.Limits { return limits }), core.ByIP())(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	w := httptest.NewRecorder()
