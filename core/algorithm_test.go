@@ -1,9 +1,7 @@
 package core_test
 
 import (
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,42 +16,6 @@ func algorithmLimits(quota int) map[string]core.Limit {
 	return map[string]core.Limit{
 		"fixed window": l.With(core.FixedWindow), "sliding counter": l.With(core.SlidingCounter),
 		"token bucket": core.TokenBucket(l, quota),
-	}
-}
-
-func TestParseTokenBucket(t *testing.T) {
-	for text, want := range map[string]core.Limit{
-		"10/second burst 50":    core.TokenBucket(core.PerSecond(10), 50),
-		"10 per 5m burst 1":     core.TokenBucket(core.Limit{Quota: 10, Window: 5 * time.Minute}, 1),
-		"1/day burst 365":       core.TokenBucket(core.PerDay(1), 365),
-		" 10/second  burst  7 ": core.TokenBucket(core.PerSecond(10), 7),
-	} {
-		got, err := core.ParseLimit(text)
-		if err != nil || got != want {
-			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
-		}
-		if again, err := core.ParseLimit(got.String()); err != nil || again != got {
-			t.Errorf("%q, printed %q: %v, %v", text, got, again, err)
-		}
-	}
-	for text, words := range map[string]string{
-		"10/second burst":            "window",
-		"10/second burst ":           `the burst "" is not`,
-		"10/second burst x":          `the burst "x" is not`,
-		"10/second burst -1":         `the burst "-1" is not`,
-		"10/second burst +1":         `the burst "+1" is not`,
-		"10/second burst 0":          "the burst 0 is out of range",
-		"10/second burst 1000000001": "the burst 1000000001 is out of range",
-		"10/second burst 1e30":       `the burst "1e30" is not`,
-		"10/second burst 5 burst 5":  "burst",
-		"4 in flight burst 5":        "burst",
-		"1/day burst 366":            "to fill",
-		"burst 5":                    "write a quota and a window",
-	} {
-		l, err := core.ParseLimit(text)
-		if !errors.As(err, new(*core.ConfigError)) || !strings.Contains(err.Error(), words) {
-			t.Errorf("%q: %v, %v; want %q", text, l, err, words)
-		}
 	}
 }
 

@@ -116,25 +116,6 @@ func TestHeadersOfInFlight(t *testing.T) {
 	}
 }
 
-// A limit's text is read back.
-func TestParseInFlight(t *testing.T) {
-	for text, want := range map[string]core.Limit{
-		"4 in flight": core.InFlight(4), " 12  in flight ": core.InFlight(12),
-	} {
-		got, err := core.ParseLimit(text)
-		if err != nil || got != want {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{
-		"in flight", " in flight", "0 in flight", "-1 in flight", "4 in flight for 2m", "4in flight",
-	} {
-		if l, err := core.ParseLimit(text); !errors.As(err, new(*core.ConfigError)) {
-			t.Errorf("%q: %v, %v", text, l, err)
-		}
-	}
-}
-
 // Handlers that end in any way give their slot back, also if the request's context is canceled.
 func TestServeReleases(t *testing.T) {
 	for name, s := range slotStores() {
