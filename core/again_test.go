@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/event"
 )
 
@@ -184,15 +185,15 @@ func TestAgainNeverFits(t *testing.T) {
 
 // Without an answer of the store there is no decision, and an event tells why.
 func TestAgainFails(t *testing.T) {
-	store := &keeper{MemoryStore: core.NewMemoryStore()}
+	fake := new(coretest.FakeStore)
 	var last core.Event
-	l := newLimiterBy(t, core.PerMinute(9), core.ByText(), core.WithStore(store), core.WithFailure(core.FailClosed),
+	l := newLimiterBy(t, core.PerMinute(9), core.ByText(), core.WithStore(fake), core.WithFailure(core.FailClosed),
 		core.WithObserver(func(_ context.Context, e core.Event) { last = e }))
 	d, err := l.Allow(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	store.fail, store.failed = true, errors.New("down")
+	fake.Fail(errDown)
 	if _, err = d.Again(t.Context()); !errors.As(err, new(*core.StoreError)) || last.Outcome != event.Failed {
 		t.Errorf("%v, %v", err, last)
 	}

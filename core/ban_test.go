@@ -302,16 +302,23 @@ func TestBanForOwnDenialsOnly(t *testing.T) {
 
 // If the store fails at any step, no request passes. A banned client's request asks the store only once.
 func TestBanStoreFails(t *testing.T) {
-	store := &lasting{Full: core.NewMemoryStore()}
-	ann := banning(t, core.WithStore(store), core.WithDenyCache(0), core.WithTimeout(time.Minute),
+	left, asked := 0, 0
+	logs := &double{Full: core.NewMemoryStore(), take: func(_ []store.Take, ask func() error) error {
+		asked++
+		if left--; left < 0 {
+			return errLookup
+		}
+		return ask()
+	}}
+	ann := banning(t, core.WithStore(logs), core.WithDenyCache(0), core.WithTimeout(time.Minute),
 		core.WithFailure(core.FailClosed))
 	ask := func(answers int) {
 		t.Helper()
-		store.left = answers
+		left = answers
 		if d, err := ann.l.Allow(t.Context(), "ann"); !errors.As(err, new(*core.StoreError)) || d.Allowed {
 			t.Errorf("after %d answers: %+v, %v", answers, d, err)
 		}
-		store.left = 1000
+		left = 1000
 	}
 	ask(0)
 	ask(1)
@@ -319,26 +326,8 @@ func TestBanStoreFails(t *testing.T) {
 	ask(2) // it cannot count the denial
 	ann.denied()
 	ann.allow()
-	store.asked = 0
-	if d := ann.allow(); !d.Banned || store.asked != 1 {
-		t.Errorf("%+v after %d questions", d, store.asked)
+	asked = 0
+	if d := ann.allow(); !d.Banned || asked != 1 {
+		t.Errorf("%+v after %d questions", d, asked)
 	}
 }
-
-// lasting answers so many questions.
-type lasting struct {
-	store.Full
-
-	left, asked int
-}
-
-func (f *lasting) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	f.asked++
-	if f.left--; f.left < 0 {
-		return errLookup
-	}
-	return f.Full.Take(ctx, takes, answers)
-}
-
-// Ping has the guard ask without a Take, since it does so in the background.
-func (f *lasting) Ping(context.Context) error { return nil }

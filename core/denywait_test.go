@@ -1,38 +1,26 @@
 package core_test
 
 import (
-	"context"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// lagging is a store that is so far away in each direction, in the time of a bubble.
-type lagging struct {
-	*slowStore
-
-	there, back time.Duration
-	last        []store.Take
-	asked       int
-}
-
-func (s *lagging) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	time.Sleep(s.there)
-	s.last, s.asked = slices.Clone(takes), s.asked+1
-	err := s.slowStore.Take(ctx, takes, answers)
-	time.Sleep(s.back)
-	return err
+// pass lets time go by, of a bubble and of a store.
+func pass(s *coretest.FakeStore, d time.Duration) {
+	s.Advance(d)
+	time.Sleep(d)
 }
 
 // A larger cost was told the wait of a smaller one.
 func TestDenyCacheTellsNoOtherCostsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newSlowStore()
-		l := newLimiter(t, core.PerHour(2), core.WithStore(store))
+		fake := new(coretest.FakeStore)
+		l := newLimiter(t, core.PerHour(2), core.WithStore(fake))
 		ask := func(cost int, allowed bool, wait time.Duration) {
 			t.Helper()
 			d, err := l.AllowN(t.Context(), "k", cost)
@@ -41,13 +29,13 @@ func TestDenyCacheTellsNoOtherCostsWait(t *testing.T) {
 			}
 		}
 		ask(1, true, 0)
-		time.Sleep(time.Hour - 30*time.Second)
+		pass(fake, time.Hour-30*time.Second)
 		ask(1, true, 0)
 		for range 3 {
 			ask(1, false, 30*time.Second)
 			ask(2, false, time.Hour)
 		}
-		if n := store.asked.Load(); n != 6 {
+		if n := fake.Takes(); n != 6 {
 			t.Errorf("the store was asked %d times, want 6: the least cost that was denied is remembered", n)
 		}
 	})
@@ -56,7 +44,8 @@ func TestDenyCacheTellsNoOtherCostsWait(t *testing.T) {
 // A wait that was remembered for two units was told though one had been admitted since.
 func TestAdmissionEndsRememberedWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, core.WithStore(newSlowStore()))
+		fake := new(coretest.FakeStore)
+		l := newLimiter(t, core.Limit{Quota: 3, Window: 10 * time.Second}, core.WithStore(fake))
 		take := func(cost int) core.Decision {
 			t.Helper()
 			d, err := l.AllowN(t.Context(), "k", cost)
@@ -66,7 +55,7 @@ func TestAdmissionEndsRememberedWaits(t *testing.T) {
 			return d
 		}
 		take(1)
-		time.Sleep(300 * time.Millisecond)
+		pass(fake, 300*time.Millisecond)
 		take(1)
 		if d := take(2); d.Allowed || d.RetryAfter != 9700*time.Millisecond {
 			t.Errorf("%+v; want a wait of 9.7 s", d)
@@ -87,12 +76,16 @@ func TestAdmissionEndsRememberedWaits(t *testing.T) {
 // A client that slept for the deny cache's wait was denied again if the way to the store had taken 40 ms.
 func TestCachedWaitIsLongEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &lagging{slowStore: newSlowStore()}
-		l := newLimiter(t, core.PerSecond(1), core.WithStore(store))
+		var there time.Duration // how long a call is on its way
+		far := &double{Full: core.NewMemoryStore(), take: func(_ []store.Take, ask func() error) error {
+			time.Sleep(there)
+			return ask()
+		}}
+		l := newLimiter(t, core.PerSecond(1), core.WithStore(far))
 		early := 0
 		for range 50 {
 			var d core.Decision
-			store.there = 40 * time.Millisecond
+			there = 40 * time.Millisecond
 			for i := range 3 { // admitted, denied, and denied from memory
 				var err error
 				if d, err = l.Allow(t.Context(), "k"); err != nil || d.Allowed != (i == 0) {
@@ -103,7 +96,7 @@ func TestCachedWaitIsLongEnough(t *testing.T) {
 				}
 			}
 			time.Sleep(d.RetryAfter)
-			store.there = time.Millisecond
+			there = time.Millisecond
 			if d, err := l.Allow(t.Context(), "k"); err != nil {
 				t.Fatal(err)
 			} else if !d.Allowed {

@@ -5,67 +5,14 @@ import (
 	"errors"
 	"runtime"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
-	"github.com/sashlimit/sash/core/store"
 )
 
 var errDown = errors.New("connection refused at 10.0.0.1:6379")
-
-// slowStore lives in the bubble's time. When it hangs it answers when the deadline has come.
-type slowStore struct {
-	coretest.FakeStore
-
-	start time.Time
-	mu    sync.Mutex
-	at    time.Duration
-
-	hangs atomic.Bool
-	late  atomic.Bool // what has hung is executed all the same
-	asked atomic.Int64
-}
-
-func newSlowStore() *slowStore { return &slowStore{start: time.Now()} }
-
-func (s *slowStore) wait(ctx context.Context) error {
-	s.asked.Add(1)
-	s.mu.Lock()
-	d := time.Since(s.start)
-	s.Advance(d - s.at)
-	s.at = d
-	s.mu.Unlock()
-	if s.hangs.Load() {
-		<-ctx.Done()
-	}
-	return ctx.Err()
-}
-
-func (s *slowStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	err := s.wait(ctx)
-	if err == nil || s.late.Load() {
-		s.FakeStore.Take(ctx, takes, answers)
-	}
-	return err
-}
-
-func (s *slowStore) Merge(ctx context.Context, m store.MergeRequest) error {
-	if err := s.wait(ctx); err != nil {
-		return err
-	}
-	return s.FakeStore.Merge(ctx, m)
-}
-
-func closing(t *testing.T, l *core.Limiter) *core.Limiter {
-	t.Helper()
-	t.Cleanup(func() { l.Close() })
-	return l
-}
 
 func TestFailurePolicies(t *testing.T) {
 	for _, c := range []struct {
@@ -78,26 +25,24 @@ func TestFailurePolicies(t *testing.T) {
 		{core.FailOpen, []bool{true, true, true, true}, true, false},
 		{core.FailClosed, []bool{false, false, false, false}, false, true},
 	} {
-		t.Run(c.failure.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := new(coretest.FakeStore)
-				store.Fail(errDown)
-				var heard []core.Event
-				l := closing(t, newLimiter(t, core.PerMinute(2), core.WithStore(store), core.WithFailure(c.failure),
-					core.WithObserver(func(_ context.Context, e core.Event) { heard = append(heard, e) })))
-				for i, want := range c.allowed {
-					d, err := l.Allow(t.Context(), "k")
-					if d.Allowed != want || d.Degraded != c.degraded || (err != nil) != c.err {
-						t.Errorf("request %d: %+v, %v", i+1, d, err)
-					}
-					var failed *core.StoreError
-					e := heard[i]
-					if !errors.As(e.Err, &failed) || !errors.Is(e.Err, errDown) || e.Decision.Degraded != c.degraded {
-						t.Errorf("request %d: the observer heard %+v", i+1, e)
-					}
+		inBubble(t, c.failure.String(), func(t *testing.T) {
+			store := new(coretest.FakeStore)
+			store.Fail(errDown)
+			var heard []core.Event
+			l := newLimiter(t, core.PerMinute(2), core.WithStore(store), core.WithFailure(c.failure),
+				core.WithObserver(func(_ context.Context, e core.Event) { heard = append(heard, e) }))
+			defer l.Close() // or the bubble waits for what brings entries to the store
+			for i, want := range c.allowed {
+				d, err := l.Allow(t.Context(), "k")
+				if d.Allowed != want || d.Degraded != c.degraded || (err != nil) != c.err {
+					t.Errorf("request %d: %+v, %v", i+1, d, err)
 				}
-				l.Close() // or the bubble waits for what brings entries to the store
-			})
+				var failed *core.StoreError
+				e := heard[i]
+				if !errors.As(e.Err, &failed) || !errors.Is(e.Err, errDown) || e.Decision.Degraded != c.degraded {
+					t.Errorf("request %d: the observer heard %+v", i+1, e)
+				}
+			}
 		})
 	}
 }

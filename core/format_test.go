@@ -24,10 +24,7 @@ import (
 // decimal.
 func traces(identity string) []string {
 	forms := []string{
-		identity,
-		hex.EncodeToString([]byte(identity)),
-		decimals([]byte(identity)),
-		fmt.Sprintf("% x", identity),
+		identity, hex.EncodeToString([]byte(identity)), decimals([]byte(identity)), fmt.Sprintf("% x", identity),
 	}
 	a, err := netip.ParseAddr(identity)
 	if err != nil {
@@ -106,26 +103,14 @@ func printable(t *testing.T, key core.Key, r web, text string, opts ...core.Opti
 	memory := core.NewMemoryStore()
 	store := &keeper{MemoryStore: memory, failed: errors.New("no store for " + text)}
 	var events []core.Event
-	opts = append(
-		opts,
-		core.WithStore(store),
-		core.WithDenyCache(0),
-		core.WithFailure(core.FailOpen),
-		core.WithShadow(core.PerMinute(1)),
-		core.WithBan(
-			2,
-			time.Minute,
-			time.Minute,
-		),
+	opts = append(opts, core.WithStore(store), core.WithDenyCache(0), core.WithFailure(core.FailOpen),
+		core.WithShadow(core.PerMinute(1)), core.WithBan(2, time.Minute, time.Minute),
 		core.WithDenyList(core.By(func(context.Context) (string, error) { return "nobody", nil }), text),
 		core.WithDenyList(core.ByIP(), "203.0.113.77"),
 		core.WithRefund(func(context.Context, int) bool { return true }),
 		core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }),
 	)
-	l, err := core.New(core.PerMinute(2), key, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiterBy(t, core.PerMinute(2), key, opts...)
 	all = append(all, l, *l, memory)
 	for i := range 5 {
 		store.fail = i == 4
@@ -161,18 +146,10 @@ func printable(t *testing.T, key core.Key, r web, text string, opts ...core.Opti
 func printings(v any) []string {
 	var texts []string
 	within := []any{
-		v,
-		[]any{v},
-		map[string]any{"v": v},
-		struct{ V any }{v},
-		&struct{ V any }{v},
-		struct{ V []any }{[]any{v}},
+		v, []any{v}, map[string]any{"v": v}, struct{ V any }{v}, &struct{ V any }{v}, struct{ V []any }{[]any{v}},
 	}
 	if e, ok := v.(error); ok {
-		within = append(
-			within,
-			errors.Join(e, errors.New("other")),
-			fmt.Errorf("wrapped: %w", e),
+		within = append(within, errors.Join(e, errors.New("other")), fmt.Errorf("wrapped: %w", e),
 			fmt.Errorf("printed: %v", e), //nolint:errorlint // as somebody may write it
 		)
 	}
@@ -320,10 +297,7 @@ func TestPrintedDecision(t *testing.T) {
 			t.Errorf("%s, want %s", got, limited.Error())
 		}
 	}
-	l, err := core.New(core.Limits{core.PerMinute(2), core.PerHour(5)}, core.ByIP(), core.WithName("api"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiterBy(t, core.Limits{core.PerMinute(2), core.PerHour(5)}, core.ByIP(), core.WithName("api"))
 	if got, want := fmt.Sprint(l), "Limiter{policy=api limits=2/minute,5/hour store=*core.MemoryStore}"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -332,8 +306,11 @@ func TestPrintedDecision(t *testing.T) {
 // A store.Key prints as its policy and kind, whatever the verb.
 func TestPrintedKey(t *testing.T) {
 	var key store.Key
-	store := &meddled{take: func(_ context.Context, k store.Take) error { key = k.Key; return nil }}
-	l := newLimiter(t, core.PerMinute(2), core.WithStore(store), core.WithName("api"))
+	logs := &double{Full: core.NewMemoryStore(), take: func(takes []store.Take, ask func() error) error {
+		key = takes[0].Key
+		return ask()
+	}}
+	l := newLimiter(t, core.PerMinute(2), core.WithStore(logs), core.WithName("api"))
 	if _, err := l.Allow(t.Context(), "ada"); err != nil {
 		t.Fatal(err)
 	}

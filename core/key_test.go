@@ -36,29 +36,19 @@ func request(addr string, header ...string) web {
 	return web{r}
 }
 
-// spy is a store that notes which keys it is asked about.
-type spy struct {
-	store.Full
-	keys []string
-}
-
-func (s *spy) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	s.keys = append(s.keys, takes[0].Key.String())
-	return s.Full.Take(ctx, takes, answers)
-}
-
 // keyOf is the storage key that a limiter asks its store about, or the error.
 func keyOf(t *testing.T, k core.Key, r adapter.Request, opts ...core.Option) (string, error) {
 	t.Helper()
-	s := &spy{Full: core.NewMemoryStore()}
-	l, err := core.New(core.PerMinute(1), k, append(opts, core.WithStore(s))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	asked := ""
+	s := &double{Full: core.NewMemoryStore(), take: func(takes []store.Take, ask func() error) error {
+		asked = takes[0].Key.String()
+		return ask()
+	}}
+	l := newLimiterBy(t, core.PerMinute(1), k, append(opts, core.WithStore(s))...)
 	if _, err := l.Check(r); err != nil {
 		return "", err
 	}
-	return s.keys[0], nil
+	return asked, nil
 }
 
 // Values are often of an application's own types, and numbers in JSON are floating-point numbers.
@@ -277,10 +267,7 @@ func TestAllowNamesTheSameLog(t *testing.T) {
 		{"header", core.ByHeader("User", core.Unverified), from("203.0.113.9:1", "User", "ann"), "ann"},
 		{"own function", core.By(user), from("203.0.113.9:1", "User", "ann"), "ann"},
 	} {
-		l, err := core.New(core.PerHour(1), c.key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiterBy(t, core.PerHour(1), c.key)
 		if d, err := l.Check(c.req); err != nil || !d.Allowed {
 			t.Fatalf("%s: %+v, %v", c.desc, d, err)
 		}

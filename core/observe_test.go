@@ -136,13 +136,9 @@ func TestEventsOfCallsWithoutDecision(t *testing.T) {
 	var events []core.Event
 	limiter := func(p core.Policy, opts ...core.Option) *core.Limiter {
 		events = nil
-		l, err := core.New(p, core.ByText(), append(opts, core.WithObserver(func(_ context.Context, e core.Event) {
+		return newLimiter(t, p, append(opts, core.WithObserver(func(_ context.Context, e core.Event) {
 			events = append(events, e)
 		}))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
 	}
 	one := func(desc string, outcome event.Outcome, err error) {
 		t.Helper()
@@ -183,12 +179,12 @@ func (r requestWithContext) Context() context.Context { return r.ctx }
 func TestEventOfAWaitThatEndsWhileItIsAdmitted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var outcomes []event.Outcome
-	s := &cancelingStore{Full: core.NewMemoryStore(), cancel: cancel}
-	l, err := core.New(core.PerHour(1), core.ByText(), core.WithStore(s),
+	s := &double{Full: core.NewMemoryStore(), take: func(_ []store.Take, ask func() error) error {
+		cancel()
+		return ask()
+	}}
+	l := newLimiter(t, core.PerHour(1), core.WithStore(s),
 		core.WithObserver(func(_ context.Context, e core.Event) { outcomes = append(outcomes, e.Outcome) }))
-	if err != nil {
-		t.Fatal(err)
-	}
 	if d, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) || d.Allowed {
 		t.Errorf("%v, %v", d, err)
 	}
@@ -198,16 +194,4 @@ func TestEventOfAWaitThatEndsWhileItIsAdmitted(t *testing.T) {
 	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Remaining != 1 {
 		t.Errorf("%v, %v: the unit was not given back", d, err)
 	}
-}
-
-// cancelingStore cancels a context when it takes.
-type cancelingStore struct {
-	store.Full
-
-	cancel func()
-}
-
-func (s *cancelingStore) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	s.cancel()
-	return s.Full.Take(ctx, takes, answers)
 }

@@ -1,56 +1,13 @@
 package core_test
 
 import (
-	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/store"
+	"github.com/sashlimit/sash/core/coretest"
 )
-
-// link is one process's connection to a shared store, on a bubble's clock. While it is cut, calls fail, and some of
-// them are executed nevertheless.
-type link struct {
-	*slowStore
-
-	cut  atomic.Bool
-	late func() bool // what fails is executed, or nil
-}
-
-func (l *link) question(ctx context.Context, ask func() error) error {
-	l.wait(ctx) // it moves the store's clock
-	if !l.cut.Load() {
-		return ask()
-	}
-	if l.late != nil && l.late() {
-		ask() // the answer is lost
-	}
-	return errDown
-}
-
-func (l *link) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	return l.question(ctx, func() error { return l.FakeStore.Take(ctx, takes, answers) })
-}
-
-func (l *link) Merge(ctx context.Context, m store.MergeRequest) error {
-	return l.question(ctx, func() error { return l.FakeStore.Merge(ctx, m) })
-}
-
-func (l *link) Settle(ctx context.Context, s store.Settlement) error {
-	return l.question(ctx, func() error { return l.FakeStore.Settle(ctx, s) })
-}
-
-func (l *link) Reset(ctx context.Context, k store.Key, limits []*store.Limit, young time.Duration) error {
-	return l.question(ctx, func() error { return l.FakeStore.Reset(ctx, k, limits, young) })
-}
-
-func (l *link) Log(ctx context.Context, k store.Key, limit *store.Limit) (entries []core.Entry, err error) {
-	err = l.question(ctx, func() (err error) { entries, err = l.FakeStore.Log(ctx, k, limit); return err })
-	return entries, err
-}
 
 // Clients that were denied, and clients that have used up their quota, stay denied when the store fails, however many
 // they are.
@@ -67,8 +24,8 @@ func TestDenialsHoldWhileTheStoreIsAway(t *testing.T) {
 		{"denied, beside a shadow", 10, 3, []core.Option{core.WithShadow(core.PerMinute(1))}},
 	} {
 		inBubble(t, c.desc, func(t *testing.T) {
-			store := &link{slowStore: newSlowStore()}
-			l := newLimiter(t, core.PerHour(2), append(c.options, core.WithStore(store))...)
+			fake := new(coretest.FakeStore)
+			l := newLimiter(t, core.PerHour(2), append(c.options, core.WithStore(fake))...)
 			defer l.Close()
 			for i := range c.clients {
 				for range c.tries {
@@ -77,8 +34,8 @@ func TestDenialsHoldWhileTheStoreIsAway(t *testing.T) {
 					}
 				}
 			}
-			time.Sleep(time.Minute)
-			store.cut.Store(true)
+			pass(fake, time.Minute)
+			fake.Fail(errDown)
 			admitted, wrong := 0, 0
 			for i := range c.clients {
 				d, err := l.Allow(t.Context(), fmt.Sprint(i))
@@ -99,7 +56,7 @@ func TestDenialsHoldWhileTheStoreIsAway(t *testing.T) {
 			if d, err := l.Allow(t.Context(), "7"); err != nil || !d.Allowed {
 				t.Errorf("after the wait: %+v, %v", d, err)
 			}
-			store.cut.Store(false)
+			fake.Fail(nil)
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 func TestPairs(t *testing.T) {
 	pairs.Run(t, pairs.Config{Requests: testlen.Of(150, 600)})
 	pairs.Run(t, pairs.Config{
-		Store:    func(*testing.T) store.Store { return &keeper{MemoryStore: core.NewMemoryStore()} },
+		Store:    func(*testing.T) store.Store { return &double{Full: core.NewMemoryStore()} },
 		Requests: testlen.Of(150, 600),
 	})
 }

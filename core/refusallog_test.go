@@ -27,129 +27,84 @@ func byText(text string, err error) core.Key {
 	return core.By(func(context.Context) (string, error) { return text, err })
 }
 
-// refusals are requests that are answered with 400 or 500, and what the line in the log says.
-var refusals = []struct {
-	desc   string
+// refusals are requests that are answered with 400, 500 or 503, and what the line in the log says. The policy is nine
+// a minute and the key a text, unless they say otherwise.
+var refusals = map[string]struct {
 	status int
 	policy core.Policy
 	key    core.Key
 	opts   []core.Option
 	want   []string
 }{
-	{"no header", 400, core.PerMinute(9), core.ByHeader("X-API-Key", core.Unverified), nil,
-		[]string{"level=WARN", `"sash: a request is refused (400)"`, `reason="it has no key"`, "key=ByHeader"}},
-	{"ByValue without its middleware", 400, core.PerMinute(9), core.ByValue("user"), nil,
-		[]string{"level=WARN", "(400)", "key=ByValue"}},
-	{"no address", 400, core.PerMinute(9), core.Join(byText(ada, nil), byText("", nil)), nil,
-		[]string{"(400)", "key=Join"}},
-	{"an unknown value", 400, core.PerMinute(9), byText("", fmt.Errorf("%s: %w", ada, core.ErrNoKey)), nil,
-		[]string{"(400)", "key=By ", `error="*fmt.wrapError *errors.errorString"`}},
-	{
-		"verify's database",
-		500,
-		core.PerMinute(9),
-		core.ByHeader("X-User", func(_ context.Context, v string) (string, error) {
-			return "", fmt.Errorf("%s: %w", v, &adaError{v})
-		}),
-		nil,
-		[]string{
-			"level=ERROR",
-			`reason="its key function failed"`,
-			"key=ByHeader",
-			`error="*fmt.wrapError *core_test.adaError"`,
-		},
-	},
-	{"a callback's ConfigError", 500, core.PerMinute(9), core.By(func(context.Context) (string, error) {
+	"no header": {status: 400, key: core.ByHeader("X-API-Key", core.Unverified), want: []string{
+		"level=WARN", `"sash: a request is refused (400)"`, `reason="it has no key"`, "key=ByHeader",
+	}},
+	"ByValue without its middleware": {status: 400, key: core.ByValue("user"), want: []string{
+		"level=WARN", "(400)", "key=ByValue",
+	}},
+	"no address": {status: 400, key: core.Join(byText(ada, nil), byText("", nil)), want: []string{
+		"(400)", "key=Join",
+	}},
+	"an unknown value": {status: 400, key: byText("", fmt.Errorf("%s: %w", ada, core.ErrNoKey)), want: []string{
+		"(400)", "key=By ", `error="*fmt.wrapError *errors.errorString"`,
+	}},
+	"verify's database": {status: 500, key: core.ByHeader("X-User", func(_ context.Context, v string) (string, error) {
+		return "", fmt.Errorf("%s: %w", v, &adaError{v})
+	}), want: []string{
+		"level=ERROR", `reason="its key function failed"`, "key=ByHeader", `error="*fmt.wrapError *core_test.adaError"`,
+	}},
+	"a callback's ConfigError": {status: 500, key: core.By(func(context.Context) (string, error) {
 		_, err := core.ParseLimit(ada)
 		return "", err
-	}), nil, []string{"its key function failed", "error=*store.ConfigError"}},
-	{"LimitBy returns none", 500, core.LimitBy(func(context.Context) core.Limits { return nil }), byText(ada, nil), nil,
-		[]string{
+	}), want: []string{"its key function failed", "error=*store.ConfigError"}},
+	"LimitBy returns none": {status: 500, policy: core.LimitBy(func(context.Context) core.Limits { return nil }),
+		want: []string{
 			`reason="sash: LimitBy(none): there are no limits; pass at least one, such as core.PerMinute(100)"`,
 		}},
-	{
-		"LimitBy returns limits of a unit without WithCostOf", 500,
-		core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerMinute(9).Of("tokens")} }),
-		byText(ada, nil), nil,
-		[]string{`reason="sash: WithCostOf(tokens): no function returns what a request costs; add core.With`},
-	},
-	{
-		"LimitBy returns a limit whose name is not valid",
-		500,
-		core.LimitBy(
-			func(context.Context) core.Limits {
-				return core.Limits{{Quota: 1, Window: time.Second, Name: "pro plan"}}
-			},
-		),
-		byText(ada, nil),
-		nil,
-		[]string{`the name \"pro plan\" is not valid`},
-	},
-	{
-		"cost 0",
-		500,
-		core.PerMinute(9),
-		byText(ada, nil),
-		[]core.Option{core.WithCost(func(context.Context) int { return 0 })},
-		[]string{`reason="sash: cost(0): a request costs at least 1 unit`},
-	},
-	{
-		"a cost below 0 of the only unit", 500, core.PerMinute(9).Of("tokens"), byText(ada, nil),
-		[]core.Option{core.WithCostOf("tokens", func(context.Context) int { return -1 })},
-		[]string{`reason="sash: WithCostOf(tokens): the cost in tokens is below 0; return 0 or more"`},
-	},
-	{
-		"a cost below 0 beside requests", 500, core.Limits{core.PerMinute(9), core.PerMinute(9).Of("tokens")},
-		byText(ada, nil), []core.Option{core.WithCostOf("tokens", func(context.Context) int { return -1 })},
-		[]string{`reason="sash: WithCostOf(tokens): the cost in tokens is below 0; return 0 or more"`},
-	},
-	{"a key that panics", 500, core.PerMinute(9), core.By(panicking), nil,
-		[]string{
-			"a callback has panicked",
-			`place="github.com/sashlimit/sash/core_test.panicking core/refusallog_test.go:`,
-			"value=*core_test.adaError",
-		}},
-	{
-		"a cost that panics",
-		500,
-		core.PerMinute(9),
-		byText(ada, nil),
-		[]core.Option{core.WithCost(func(context.Context) int { return []int{}[len(ada)] })},
-		[]string{"a callback has panicked", "core/refusallog_test.go:", "value=runtime.boundsError"},
-	},
-	{
-		"a list's key",
-		500,
-		core.PerMinute(9),
-		byText(ada, nil),
-		[]core.Option{core.WithDenyList(byText("", errors.New(ada)), "x")},
-		[]string{
-			"the key function of a list failed",
-			`error="*gate.ListError *errors.errorString"`,
-		},
-	},
-	{
-		"one key's trouble",
-		503,
-		core.PerMinute(9),
-		byText(ada, nil),
-		[]core.Option{core.WithFailure(core.FailClosed), core.WithStore(&meddled{
-			take: func(context.Context, store.Take) error {
-				return &core.StoreError{Err: errors.New(ada), Class: "type", Advice: "delete " + ada, OneKey: true}
-			},
-		})},
-		[]string{
-			"(503)", "the store cannot serve its key",
-			`error="*store.StoreError(type) *errors.errorString"`,
-		},
-	},
-	{
-		"a cost that the store never serves", 500, core.PerMinute(9), byText(ada, nil),
-		[]core.Option{core.WithStore(&meddled{take: func(context.Context, store.Take) error {
-			return &core.ConfigError{Option: "store", Problem: "entries are single units", Remedy: "cost 1"}
-		}})},
-		[]string{`reason="sash: store: entries are single units; cost 1"`},
-	},
+	"LimitBy returns limits of a unit without WithCostOf": {status: 500,
+		policy: core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerMinute(9).Of("tokens")} }),
+		want:   []string{`reason="sash: WithCostOf(tokens): no function returns what a request costs; add core.With`}},
+	"LimitBy returns a limit whose name is not valid": {status: 500,
+		policy: core.LimitBy(func(context.Context) core.Limits {
+			return core.Limits{{Quota: 1, Window: time.Second, Name: "pro plan"}}
+		}),
+		want: []string{`the name \"pro plan\" is not valid`}},
+	"cost 0": {status: 500, opts: options(core.WithCost(func(context.Context) int { return 0 })), want: []string{
+		`reason="sash: cost(0): a request costs at least 1 unit`,
+	}},
+	"a cost below 0 of the only unit": {status: 500, opts: negative, policy: core.PerMinute(9).Of("tokens"),
+		want: []string{`reason="sash: WithCostOf(tokens): the cost in tokens is below 0; return 0 or more"`}},
+	"a cost below 0 beside requests": {status: 500, opts: negative,
+		policy: core.Limits{core.PerMinute(9), core.PerMinute(9).Of("tokens")},
+		want:   []string{`reason="sash: WithCostOf(tokens): the cost in tokens is below 0; return 0 or more"`}},
+	"a key that panics": {status: 500, key: core.By(panicking), want: []string{
+		"a callback has panicked", `place="github.com/sashlimit/sash/core_test.panicking core/refusallog_test.go:`,
+		"value=*core_test.adaError",
+	}},
+	"a cost that panics": {status: 500, opts: options(core.WithCost(func(context.Context) int {
+		return []int{}[len(ada)]
+	})), want: []string{"a callback has panicked", "core/refusallog_test.go:", "value=runtime.boundsError"}},
+	"a list's key": {status: 500, opts: options(core.WithDenyList(byText("", errors.New(ada)), "x")), want: []string{
+		"the key function of a list failed", `error="*gate.ListError *errors.errorString"`,
+	}},
+	"one key's trouble": {status: 503, opts: failing(&core.StoreError{
+		Err: errors.New(ada), Class: "type", Advice: "delete " + ada, OneKey: true,
+	}), want: []string{
+		"(503)", "the store cannot serve its key", `error="*store.StoreError(type) *errors.errorString"`,
+	}},
+	"a cost that the store never serves": {status: 500, opts: failing(&core.ConfigError{
+		Option: "store", Problem: "entries are single units", Remedy: "cost 1",
+	}), want: []string{`reason="sash: store: entries are single units; cost 1"`}},
+}
+
+var negative = options(core.WithCostOf("tokens", func(context.Context) int { return -1 }))
+
+func options(all ...core.Option) []core.Option { return all }
+
+// failing has the store fail, and the limiter with it.
+func failing(err error) []core.Option {
+	s := &double{Full: core.NewMemoryStore(), take: func([]store.Take, func() error) error { return err }}
+	return options(core.WithFailure(core.FailClosed), core.WithStore(s))
 }
 
 func panicking(context.Context) (string, error) { panic(&adaError{ada}) }
@@ -157,13 +112,16 @@ func panicking(context.Context) (string, error) { panic(&adaError{ada}) }
 // Without an observer a 400 or 500 was silent. Now there is one line in ten seconds for each policy and status, and no
 // identity in it.
 func TestRefusalsAreLogged(t *testing.T) {
-	for _, c := range refusals {
-		t.Run(c.desc, func(t *testing.T) {
+	for desc, c := range refusals {
+		t.Run(desc, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := core.New(c.policy, c.key, append([]core.Option{core.WithName("api")}, c.opts...)...)
-				if err != nil {
-					t.Fatal(err)
+				if c.policy == nil {
+					c.policy = core.PerMinute(9)
 				}
+				if c.key == (core.Key{}) {
+					c.key = byText(ada, nil)
+				}
+				l := newLimiterBy(t, c.policy, c.key, append(c.opts, core.WithName("api"))...)
 				defer l.Close()
 				refuse := func(times int) string {
 					return logged(t, func() {
@@ -222,10 +180,7 @@ func noIdentity(t *testing.T, text string) {
 func TestRefusalsByStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var key error
-		l, err := core.New(core.PerMinute(9), core.By(func(context.Context) (string, error) { return ada, key }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiterBy(t, core.PerMinute(9), core.By(func(context.Context) (string, error) { return ada, key }))
 		got := logged(t, func() {
 			for range 3 {
 				for _, key = range []error{errors.New(ada), core.ErrNoKey} {
@@ -247,15 +202,10 @@ func TestWhatIsNotLogged(t *testing.T) {
 	got := logged(t, func() {
 		for name, opts := range map[string][]core.Option{"allowed": nil,
 			"forbidden": {core.WithDenyList(byText(ada, nil), ada)}} {
-			l, err := core.New(core.PerMinute(2), byText(ada, nil), opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := newLimiterBy(t, core.PerMinute(2), byText(ada, nil), opts...)
 			for range 5 {
-				if _, err := l.Check(from("203.0.113.9:1")); errors.Is(
-					err,
-					core.ErrForbidden,
-				) != (name == "forbidden") {
+				_, err := l.Check(from("203.0.113.9:1"))
+				if errors.Is(err, core.ErrForbidden) != (name == "forbidden") {
 					t.Error(name, err)
 				}
 			}
@@ -299,15 +249,7 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 				case strings.Contains(name, "short key"):
 					key = byText("7", nil)
 				}
-				l, err := core.New(
-					core.PerMinute(9),
-					key,
-					core.WithFailure(core.FailClosed),
-					core.WithStore(&meddled{take: func(context.Context, store.Take) error { return c.err }}),
-				)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := newLimiterBy(t, core.PerMinute(9), key, failing(c.err)...)
 				defer l.Close()
 				got := logged(t, func() {
 					for range 20 {
@@ -343,10 +285,7 @@ func TestRefundPanicIsLogged(t *testing.T) {
 			})},
 	} {
 		got := logged(t, func() {
-			l, err := core.New(core.PerMinute(9), byText(ada, nil), opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := newLimiterBy(t, core.PerMinute(9), byText(ada, nil), opts...)
 			for range 3 {
 				d, err := l.Check(from("203.0.113.9:1"))
 				if err != nil {
@@ -368,10 +307,7 @@ func TestLogThatPanics(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(panicHandler{slog.DiscardHandler}))
 	defer slog.SetDefault(before)
-	l, err := core.New(core.PerMinute(9), byText("", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiterBy(t, core.PerMinute(9), byText("", nil))
 	if _, err := l.Check(from("203.0.113.9:1")); !errors.Is(err, core.ErrNoKey) {
 		t.Error(err)
 	}
@@ -385,10 +321,7 @@ func (panicHandler) Handle(context.Context, slog.Record) error { panic("no disk"
 // Many requests that are refused at the same time have one line, and all others are counted.
 func TestRefusalsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := core.New(core.PerMinute(9), core.ByIP())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiterBy(t, core.PerMinute(9), core.ByIP())
 		refuse := func() {
 			var all sync.WaitGroup
 			for range 8 {

@@ -13,51 +13,6 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// meddled is a store with functions that run before a call and after its answer. Their error becomes the answer.
-type meddled struct {
-	coretest.FakeStore
-
-	take, taken func(context.Context, store.Take) error
-	tell        func() // before Settle and Reset
-	merge       func(context.Context, store.MergeRequest) error
-}
-
-func (m *meddled) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	if m.take != nil {
-		if err := m.take(ctx, takes[0]); err != nil {
-			return err
-		}
-	}
-	err := m.FakeStore.Take(ctx, takes, answers)
-	if m.taken != nil {
-		err = errors.Join(err, m.taken(ctx, takes[0]))
-	}
-	return err
-}
-
-func (m *meddled) Settle(ctx context.Context, s store.Settlement) error {
-	if m.tell != nil {
-		m.tell()
-	}
-	return m.FakeStore.Settle(ctx, s)
-}
-
-func (m *meddled) Reset(ctx context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
-	if m.tell != nil {
-		m.tell()
-	}
-	return m.FakeStore.Reset(ctx, key, limits, young)
-}
-
-func (m *meddled) Merge(ctx context.Context, g store.MergeRequest) error {
-	if m.merge != nil {
-		if err := m.merge(ctx, g); err != nil {
-			return err
-		}
-	}
-	return m.FakeStore.Merge(ctx, g)
-}
-
 // A denial that was fetched while units were given back stayed in the cache, and denied what there was room for.
 func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
 	for name, give := range map[string]func(context.Context, *core.Limiter, core.Decision) error{
@@ -67,7 +22,7 @@ func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			for _, asked := range []string{"before it is told", "and answered when it is over"} {
-				logs := new(meddled)
+				logs := &double{Full: new(coretest.FakeStore)}
 				l := newLimiter(t, core.PerHour(2), core.WithStore(logs))
 				d, err := l.AllowN(t.Context(), "k", 2)
 				if err != nil || !d.Allowed {
@@ -84,13 +39,15 @@ func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
 					}
 				}
 				if asked == "before it is told" {
-					logs.tell = deny
+					before := func(ask func() error) error { deny(); return ask() }
+					logs.settle, logs.reset = before, before
 					back()
 				} else {
-					logs.taken = func(context.Context, store.Take) error {
-						logs.taken = nil
+					logs.take = func(_ []store.Take, ask func() error) error {
+						logs.take = nil
+						err := ask()
 						back()
-						return nil
+						return err
 					}
 					deny()
 				}
@@ -122,11 +79,11 @@ func TestBanInAnOutage(t *testing.T) {
 func TestFailOpenForABanAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard core.Event
-		logs := &meddled{take: func(_ context.Context, t store.Take) error {
-			if t.Mode == store.ModePeek {
+		logs := &double{Full: new(coretest.FakeStore), take: func(takes []store.Take, ask func() error) error {
+			if takes[0].Mode == store.ModePeek {
 				return errDown
 			}
-			return nil
+			return ask()
 		}}
 		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithFailure(core.FailOpen),
 			core.WithDenyCache(0), core.WithBan(5, time.Minute, time.Second),
@@ -156,12 +113,9 @@ func TestScopeIsCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		buffer := make([]byte, 3)
 		logs := new(coretest.FakeStore)
-		l, err := core.New(core.PerHour(1), core.KeyOf("x", func(adapter.Request) (scope, text string, err error) {
+		l := newLimiterBy(t, core.PerHour(1), core.KeyOf("x", func(adapter.Request) (scope, text string, err error) {
 			return unsafeString(buffer), "user", nil
 		}), core.WithStore(logs))
-		if err != nil {
-			t.Fatal(err)
-		}
 		defer l.Close()
 		ask := func(scope string, want bool) {
 			t.Helper()

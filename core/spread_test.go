@@ -68,7 +68,7 @@ func TestSpread(t *testing.T) {
 				on := func(processes int, opts ...core.Option) (all []*core.Limiter) {
 					store := core.Store(core.NewMemoryStore())
 					if c.far {
-						store = &keeper{MemoryStore: core.NewMemoryStore()}
+						store = &double{Full: core.NewMemoryStore()}
 					}
 					for range processes {
 						l := newLimiter(t, c.limit, append(opts, core.WithStore(store), core.WithName("herd"))...)
@@ -91,27 +91,18 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// lister counts how often a log is listed.
-type lister struct {
-	*core.MemoryStore
-	listed atomic.Int64
-	fails  error
-}
-
-func (l *lister) Log(ctx context.Context, k store.Key, limit *store.Limit) ([]core.Entry, error) {
-	l.listed.Add(1)
-	if l.fails != nil {
-		return nil, l.fails
-	}
-	return l.MemoryStore.Log(ctx, k, limit)
-}
-
 // Each denial gets the instant of another unit, and a call that is not denied, or waits, none. A log is listed once a
 // second at most, and only if more than one request waits for it.
 func TestSpreadWaits(t *testing.T) {
 	for _, fails := range []error{nil, errDown} {
 		inBubble(t, fmt.Sprint("listing fails: ", fails), func(t *testing.T) {
-			on := &lister{MemoryStore: core.NewMemoryStore(), fails: fails}
+			var listed atomic.Int64
+			on := &double{Full: core.NewMemoryStore(), log: func(ask func() ([]store.Entry, error)) ([]store.Entry, error) {
+				if listed.Add(1); fails != nil {
+					return nil, fails
+				}
+				return ask()
+			}}
 			l := newLimiter(t, core.Limits{core.PerMinute(3), core.PerHour(1000)}, core.WithSpread(150*time.Second),
 				core.WithStore(on))
 			defer l.Close()
@@ -131,7 +122,7 @@ func TestSpreadWaits(t *testing.T) {
 				}
 			}
 			wait(30 * time.Second)
-			if n := on.listed.Load(); n != 0 {
+			if n := listed.Load(); n != 0 {
 				t.Errorf("the log was listed %d times for one denial", n)
 			}
 			if d, err := l.Peek(t.Context(), "a"); err != nil || d.RetryAfter != 30*time.Second {
@@ -148,7 +139,7 @@ func TestSpreadWaits(t *testing.T) {
 				wait(50*time.Second, 70*time.Second, 90*time.Second, 110*time.Second, 130*time.Second, 150*time.Second,
 					30*time.Second)
 			}
-			if n := on.listed.Load(); n > 1 && fails == nil {
+			if n := listed.Load(); n > 1 && fails == nil {
 				t.Errorf("the log was listed %d times in a second", n)
 			}
 			if d, err := l.AllowN(t.Context(), "a", 4); !errors.Is(err, core.ErrCostExceedsQuota) || d.RetryAfter != 0 {

@@ -20,26 +20,6 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// hooked is a store that tells the test what it is asked.
-type hooked struct {
-	store.Full
-	takes  atomic.Int64
-	before func(store.Take)
-	after  func(store.Take)
-}
-
-func (h *hooked) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	h.takes.Add(1)
-	if h.before != nil {
-		h.before(takes[0])
-	}
-	err := h.Full.Take(ctx, takes, answers)
-	if h.after != nil {
-		h.after(takes[0])
-	}
-	return err
-}
-
 // waiter is a call of WaitN that is under way.
 type waiter struct {
 	cancel context.CancelFunc
@@ -198,17 +178,17 @@ func TestWaitAgainstOracle(t *testing.T) {
 	})
 }
 
-// A store that cannot undo is no reason to say nothing.
-type stuck struct{ store.Full }
-
 var errStuck = errors.New("stuck")
 
-func (stuck) Settle(context.Context, store.Settlement) error { return errStuck }
-
+// A store that cannot undo is no reason to say nothing.
 func TestWaitTellsThatItCouldNotUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		logs := &hooked{Full: stuck{core.NewMemoryStore()}, after: func(store.Take) { cancel() }}
+		logs := &double{
+			Full:   core.NewMemoryStore(),
+			take:   func(_ []store.Take, ask func() error) error { defer cancel(); return ask() },
+			settle: func(func() error) error { return errStuck },
+		}
 		l := newLimiter(t, core.PerHour(1), core.WithStore(logs))
 		if _, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) || !errors.Is(err, errStuck) {
 			t.Errorf("%v", err)
@@ -283,7 +263,13 @@ func TestWaitMistakesAreToldAtOnce(t *testing.T) {
 // The first waiter gets the store's error, and the next one asks again.
 func TestWaitStoreError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logs := &failingOnce{Full: core.NewMemoryStore(), take: 2}
+		takes := 0
+		logs := &double{Full: core.NewMemoryStore(), take: func(_ []store.Take, ask func() error) error {
+			if takes++; takes == 2 {
+				return errors.New("once")
+			}
+			return ask()
+		}}
 		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithFailure(core.FailClosed))
 		start := time.Now()
 		take(t, l, 1)
@@ -293,20 +279,6 @@ func TestWaitStoreError(t *testing.T) {
 		}
 		wait(t, l, 1).admitted(t, start.Add(time.Hour))
 	})
-}
-
-// failingOnce is a store of which one take fails, counted from 1.
-type failingOnce struct {
-	store.Full
-
-	take, takes int
-}
-
-func (s *failingOnce) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	if s.takes++; s.takes == s.take {
-		return errors.New("once")
-	}
-	return s.Full.Take(ctx, takes, answers)
 }
 
 // A wait is one event, however often it takes from the store, with the time from its beginning to its end.
@@ -355,7 +327,12 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 		broken := atomic.Bool{}
 		l := newLimiter(t, core.Limit{Quota: 1, Window: 10 * time.Second},
 			core.WithFailure(core.FailOpen), core.WithDenyCache(0),
-			core.WithStore(failing{core.NewMemoryStore(), &broken}))
+			core.WithStore(&double{Full: core.NewMemoryStore(), take: func(_ []store.Take, ask func() error) error {
+				if broken.Load() {
+					return errors.New("away")
+				}
+				return ask()
+			}}))
 		start := time.Now()
 		take(t, l, 1)
 		first, second := wait(t, l, 1), wait(t, l, 1)
@@ -365,18 +342,6 @@ func TestWaitWhileTheStoreIsAway(t *testing.T) {
 			w.admitted(t, start.Add(10*time.Second))
 		}
 	})
-}
-
-type failing struct {
-	store.Full
-	broken *atomic.Bool
-}
-
-func (f failing) Take(ctx context.Context, takes []store.Take, answers []store.Answer) error {
-	if f.broken.Load() {
-		return errors.New("away")
-	}
-	return f.Full.Take(ctx, takes, answers)
 }
 
 // inBubbles returns how many goroutines there are in testing/synctest bubbles. The runtime starts others when it likes.
@@ -389,7 +354,10 @@ func inBubbles() int {
 func TestResetWakesWaitOfABan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.PerSecond(1), core.WithBan(1, time.Minute, time.Hour),
-			core.WithStore(slowResets{core.NewMemoryStore()}))
+			core.WithStore(&double{Full: core.NewMemoryStore(), reset: func(ask func() error) error {
+				time.Sleep(time.Millisecond) // other calls come first
+				return ask()
+			}}))
 		take(t, l, 1)
 		if d, err := l.Allow(t.Context(), "k"); err != nil || !d.Banned {
 			t.Fatalf("%+v, %v", d, err)
@@ -479,12 +447,4 @@ func TestWaitCrowd(t *testing.T) {
 		time.Sleep(limit.Window)
 		wait(t, l, limit.Quota).admitted(t, time.Now(), "who comes after the crowd")
 	})
-}
-
-// slowResets is a store in which other calls come before a reset.
-type slowResets struct{ store.Full }
-
-func (s slowResets) Reset(ctx context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
-	time.Sleep(time.Millisecond)
-	return s.Full.Reset(ctx, key, limits, young)
 }

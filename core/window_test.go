@@ -28,11 +28,8 @@ func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
 func TestWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events := 0
-		l, err := core.New(core.Limits{core.PerSecond(4), core.PerMinute(9)}, core.ByText(),
+		l := newLimiter(t, core.Limits{core.PerSecond(4), core.PerMinute(9)},
 			core.WithObserver(func(context.Context, core.Event) { events++ }))
-		if err != nil {
-			t.Fatal(err)
-		}
 		d := allow(t, l, "k", 1)
 		time.Sleep(10 * time.Second)
 		allow(t, l, "k", 3)
@@ -70,12 +67,9 @@ func TestWindows(t *testing.T) {
 func TestWindowsOfSeveralKeys(t *testing.T) {
 	all := core.By(func(context.Context) (string, error) { return "everybody", nil })
 	user := core.By(func(context.Context) (string, error) { return "", core.ErrNoKey })
-	l, err := core.New(core.Limits{
+	l := newLimiterBy(t, core.Limits{
 		core.PerMinute(5), core.PerHour(50).By(all), core.PerMinute(7).With(core.FixedWindow), core.InFlight(3),
 	}, user, core.WithShadow(core.PerMinute(1)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	if none, err := windowsOf(t.Context(), core.Decision{}); len(none) > 0 || err != nil {
 		t.Errorf("%v, %v; want no windows of what no limit was asked about", none, err)
 	}
@@ -122,10 +116,7 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 
 // Resetting the window of the limiter's key lifts a ban.
 func TestWindowOfBanned(t *testing.T) {
-	l, err := core.New(core.PerMinute(1), core.ByText(), core.WithBan(2, time.Minute, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, core.PerMinute(1), core.WithBan(2, time.Minute, time.Hour))
 	for range 4 {
 		allow(t, l, "k", 1)
 	}
@@ -147,10 +138,7 @@ func TestWindowOfBanned(t *testing.T) {
 
 // The entries of a very long log are not listed.
 func TestWindowOfLongLog(t *testing.T) {
-	l, err := core.New(core.Limits{core.PerSecond(20_000), core.PerHour(20_000)}, core.ByText())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, core.Limits{core.PerSecond(20_000), core.PerHour(20_000)})
 	for _, test := range []struct {
 		cost    int
 		entries int
@@ -163,21 +151,14 @@ func TestWindowOfLongLog(t *testing.T) {
 	}
 }
 
-// growing is a store to whose logs an entry comes just before they are listed.
-type growing struct{ store.Full }
-
-func (g growing) Log(ctx context.Context, key store.Key, limit *store.Limit) ([]store.Entry, error) {
-	entries, err := g.Full.Log(ctx, key, limit)
-	return append(entries, store.Entry{At: time.Now(), Cost: 1}), err
-}
-
 // The time of the store does not follow from entries other than those that the limit was asked about.
 func TestWindowWhileEntriesCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := core.New(core.PerMinute(5), core.ByText(), core.WithStore(growing{core.NewMemoryStore()}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		logs := &double{Full: core.NewMemoryStore(), log: func(ask func() ([]store.Entry, error)) ([]store.Entry, error) {
+			entries, err := ask() // one more has come just before
+			return append(entries, store.Entry{At: time.Now(), Cost: 1}), err
+		}}
+		l := newLimiter(t, core.PerMinute(5), core.WithStore(logs))
 		defer l.Close()
 		allow(t, l, "k", 1)
 		time.Sleep(10 * time.Second)
