@@ -119,36 +119,26 @@ func TestBanCountsDenialsExactly(t *testing.T) {
 	}
 }
 
+// A reset lifts the ban of its key alone, and forgets denials.
 func TestResetLiftsBan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ann := banning(t)
 		bob := tries{t, ann.l, "bob"}
-		reset := func() {
-			t.Helper()
+		ann.ban(30 * time.Second)
+		bob.ban(30 * time.Second)
+		for range 2 {
 			if err := ann.l.Reset(t.Context(), "ann"); err != nil {
 				t.Fatal(err)
 			}
+			ann.passes(3)
+			ann.denied()
 		}
-		ann.ban(30 * time.Second)
-		time.Sleep(30 * time.Second)
-		ann.ban(time.Minute)
-		bob.ban(30 * time.Second)
-		reset()
-		bob.banned(30 * time.Second)
-		ann.passes(3)
-		ann.denied()
-		ann.banned(30 * time.Second) // those before are forgotten too
-		reset()
-		ann.passes(3)
-		ann.denied()
-		reset()
-		ann.passes(3)
-		ann.denied() // and so are denials
 		ann.banned(30 * time.Second)
+		bob.banned(30 * time.Second)
 	})
 }
 
-// Peek tells of a ban, and is no denial.
+// Peek tells of a ban alone, for as long as it lasts.
 func TestBanPeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ann := banning(t)
@@ -161,29 +151,15 @@ func TestBanPeek(t *testing.T) {
 			return d
 		}
 		ann.passes(3)
-		for range 20 {
-			if d := peek(); d.Allowed || d.Banned {
-				ann.wrong(d, "a denial")
+		ann.denied()
+		began := ann.allow()
+		for _, d := range []core.Decision{began, peek()} {
+			if ann.isBan(d, 30*time.Second); len(d.Limits()) > 0 {
+				t.Errorf("limits of a ban, which no limit decides about: %v", d.Limits())
 			}
 		}
-		ann.denied()
-		for range 20 {
-			peek()
-		}
-		began := ann.allow()
-		ann.isBan(began, 30*time.Second)
-		if all := began.Limits(); len(all) > 0 {
-			t.Errorf("limits of the denial that begins a ban, which is told alone: %v", all)
-		}
-		during := peek()
-		ann.isBan(during, 30*time.Second)
-		if all := during.Limits(); len(all) > 0 {
-			t.Errorf("limits during a ban, which no limit decides about: %v", all)
-		}
 		time.Sleep(30*time.Second - time.Microsecond)
-		for range 20 {
-			ann.isBan(peek(), time.Microsecond)
-		}
+		ann.isBan(peek(), time.Microsecond)
 		time.Sleep(time.Microsecond)
 		if d := peek(); !d.Allowed || d.Banned || d.Remaining != 3 {
 			ann.wrong(d, "all of the quota")
@@ -191,25 +167,14 @@ func TestBanPeek(t *testing.T) {
 	})
 }
 
-// Peek, Record and Wait respect bans too, and begin none unless they deny.
+// A request that can never pass is a denial, too. During a ban Record records, and Wait waits for its end.
 func TestBanElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen core.Event
 		ann := banning(t, core.WithObserver(func(_ context.Context, e core.Event) { seen = e }))
-		for range 9 {
-			if d, err := ann.l.Record(t.Context(), "ann", 1); err != nil || !d.Allowed || d.Banned {
-				t.Fatalf("%+v, %v", d, err)
-			}
-		}
-		for range 9 { // a wait that is too long is no denial
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if d, err := ann.l.Wait(ctx, "ann"); !errors.Is(err, context.DeadlineExceeded) || d.Banned {
-				t.Fatalf("%+v, %v", d, err)
-			}
-			cancel()
-		}
+		ann.passes(3)
 		ann.denied()
-		d, err := ann.l.AllowN(t.Context(), "ann", 4) // it can never pass, and is one; the ban is told alone
+		d, err := ann.l.AllowN(t.Context(), "ann", 4) // the ban is told alone
 		if err != nil {
 			t.Error(err)
 		}
@@ -221,11 +186,6 @@ func TestBanElsewhere(t *testing.T) {
 		if d, err := ann.l.Record(t.Context(), "ann", 1); err != nil || !d.Allowed || d.Banned {
 			t.Errorf("%+v, %v", d, err)
 		}
-		d, err = ann.l.AllowN(t.Context(), "ann", 2)
-		if err != nil {
-			t.Error(err)
-		}
-		ann.isBan(d, 30*time.Second)
 		if err := d.Err(); err == nil || err.Error() != "sash: limited by ban: try again in 30s" {
 			t.Error(err)
 		}

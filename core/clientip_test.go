@@ -45,10 +45,7 @@ func TestHugeForwardingHeaders(t *testing.T) {
 			core.ByForwardedIP("10.0.0.0/8"), core.ByForwarded("10.0.0.0/8"),
 			core.ByIPHeader("X-Forwarded", "10.0.0.0/8"),
 		} {
-			l, err := core.New(core.PerHour(1_000_000), key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := newLimiterBy(t, core.PerHour(1_000_000), key)
 			const runs = 20
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -79,8 +76,31 @@ func addrOf(t *testing.T, key string) (netip.Addr, bool) {
 	return a, true
 }
 
+// forwarded returns what finds the key of a request that a proxy passes on with lines of a header.
+func forwarded(t *testing.T, k core.Key, header string) func(lines ...string) string {
+	return func(lines ...string) string {
+		r := request("10.0.0.1:1")
+		r.Request.Header[header] = lines
+		got, err := keyOf(t, k, r, core.WithIPv6Prefix(128))
+		if err != nil {
+			t.Fatalf("%q: %v", lines, err)
+		}
+		return got
+	}
+}
+
+// wantClient checks that nothing in front of a chain that ends in the client's address changes the key.
+func wantClient(t *testing.T, ask func(lines ...string) string, all ...[]string) {
+	t.Helper()
+	for _, lines := range all {
+		if got := ask(lines...); got != "1-per-minute:own.ip:198.51.100.7" {
+			t.Errorf("%q: key %s, want that of 198.51.100.7", lines, got)
+		}
+	}
+}
+
 // FuzzForwardedFor checks for any header that the client is never a trusted proxy's address while an untrusted one is
-// in the chain behind it, and that nothing in front of a chain that ends in the client's address changes the key.
+// in the chain behind it.
 func FuzzForwardedFor(f *testing.F) {
 	for _, s := range []string{
 		"", "198.51.100.7", "6.6.6.6, 198.51.100.7, 10.0.0.2", "unknown", "[2001:db8::1]:80", "::ffff:10.0.0.2",
@@ -89,20 +109,9 @@ func FuzzForwardedFor(f *testing.F) {
 		f.Add(s)
 	}
 	trusted := netip.MustParsePrefix("10.0.0.0/8")
-	options := []core.Option{core.WithIPv6Prefix(128)}
-	key := core.ByForwardedIP(trusted.String())
 	f.Fuzz(func(t *testing.T, s string) {
-		ask := func(lines ...string) string {
-			r := request("10.0.0.1:1")
-			r.Request.Header["X-Forwarded-For"] = lines
-			got, err := keyOf(t, key, r, options...)
-			if err != nil {
-				t.Fatalf("%q: %v", lines, err)
-			}
-			return got
-		}
-		got := ask(s)
-		if a, ok := addrOf(t, got); ok && trusted.Contains(a) {
+		ask := forwarded(t, core.ByForwardedIP(trusted.String()), "X-Forwarded-For")
+		if a, ok := addrOf(t, ask(s)); ok && trusted.Contains(a) {
 			for element := range strings.SplitSeq(s, ",") {
 				e := strings.Trim(element, " \t")
 				if e == "" && strings.Trim(s, " \t") == "" {
@@ -113,15 +122,8 @@ func FuzzForwardedFor(f *testing.F) {
 				}
 			}
 		}
-		const client = "1-per-minute:own.ip:198.51.100.7"
-		for _, lines := range [][]string{
-			{s + ",198.51.100.7"}, {s, "198.51.100.7"},
-			{s + ", 198.51.100.7 , 10.0.0.2"}, {s + ",198.51.100.7:80", "10.0.0.2,10.0.0.3"},
-		} {
-			if got := ask(lines...); got != client {
-				t.Errorf("%q: key %s, want %s", lines, got, client)
-			}
-		}
+		wantClient(t, ask, []string{s + ",198.51.100.7"}, []string{s, "198.51.100.7"},
+			[]string{s + ", 198.51.100.7 , 10.0.0.2"}, []string{s + ",198.51.100.7:80", "10.0.0.2,10.0.0.3"})
 	})
 }
 
@@ -132,27 +134,11 @@ func FuzzForwarded(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	key := core.ByForwarded("10.0.0.0/8")
 	f.Fuzz(func(t *testing.T, s string) {
-		ask := func(lines ...string) string {
-			r := request("10.0.0.1:1")
-			r.Request.Header["Forwarded"] = lines
-			got, err := keyOf(t, key, r, core.WithIPv6Prefix(128))
-			if err != nil {
-				t.Fatalf("%q: %v", lines, err)
-			}
-			return got
-		}
+		ask := forwarded(t, core.ByForwarded("10.0.0.0/8"), "Forwarded")
 		addrOf(t, ask(s))
-		const client = "1-per-minute:own.ip:198.51.100.7"
-		for _, lines := range [][]string{
-			{s + ",for=198.51.100.7"}, {s, "for=198.51.100.7"},
-			{s + `, For="198.51.100.7:80";by=10.0.0.1 , for=10.0.0.2`},
-		} {
-			if got := ask(lines...); got != client {
-				t.Errorf("%q: key %s, want %s", lines, got, client)
-			}
-		}
+		wantClient(t, ask, []string{s + ",for=198.51.100.7"}, []string{s, "for=198.51.100.7"},
+			[]string{s + `, For="198.51.100.7:80";by=10.0.0.1 , for=10.0.0.2`})
 	})
 }
 

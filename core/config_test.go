@@ -62,46 +62,24 @@ func TestNewNamesEveryMistake(t *testing.T) {
 	}
 }
 
+// What LimitBy returns is checked for each call, and a policy of requests needs one.
 func TestLimitBy(t *testing.T) {
-	type planKey struct{}
-	plans := map[string]core.Limits{
-		"free":   {core.PerMinute(2)},
-		"pro":    {core.PerMinute(5)},
-		"broken": {core.PerMinute(0)},
-		"huge":   {core.PerMinute(core.MaxQuota + 1)},
-	}
-	l, err := core.New(core.LimitBy(func(ctx context.Context) core.Limits {
-		return plans[ctx.Value(planKey{}).(string)]
-	}), core.ByText())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := func(plan string) (core.Decision, error) {
-		return l.Allow(context.WithValue(t.Context(), planKey{}, plan), "ann")
-	}
-	for i, c := range []struct {
-		plan    string
-		allowed bool
-		left    int
-	}{
-		{"free", true, 1}, {"free", true, 0}, {"free", false, 0}, {"pro", true, 2}, {"pro", true, 1},
-		{"free", false, 0}, {"pro", true, 0}, {"pro", false, 0},
-	} {
-		d, err := ask(c.plan)
-		if err != nil || d.Allowed != c.allowed || d.Remaining != c.left || d.Policy != "dynamic" {
-			t.Errorf("request %d as %s: %+v, %v", i+1, c.plan, d, err)
+	var limits core.Limits
+	l := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return limits }))
+	for i, c := range [][2]int{{2, 0}, {2, 1}, {2, 2}, {5, 2}, {2, 3}, {5, 3}} { // a larger plan keeps what was used
+		quota, used := c[0], c[1]
+		limits = core.Limits{core.PerMinute(quota)}
+		d, err := l.Allow(t.Context(), "ann")
+		if err != nil || d.Used != used || d.Allowed != (used < quota) || d.Policy != "dynamic" {
+			t.Errorf("request %d of %d: %+v, %v; want %d used", i+1, quota, d, err, used)
 		}
 	}
-	for _, plan := range []string{"broken", "huge", "unknown"} {
-		var config *core.ConfigError
-		if d, err := ask(plan); d.Allowed || !errors.As(err, &config) {
-			t.Errorf("plan %s: %+v, %v", plan, d, err)
+	for _, limits = range []core.Limits{nil, {core.PerMinute(0)}, {core.PerMinute(core.MaxQuota + 1)}} {
+		if d, err := l.Allow(t.Context(), "ann"); d.Allowed || !errors.As(err, new(*core.ConfigError)) {
+			t.Errorf("%v: %+v, %v", limits, d, err)
 		}
 	}
-	byRequest, err := core.New(core.LimitBy(func(*http.Request) core.Limits { return nil }), core.ByText())
-	if err != nil {
-		t.Fatal(err)
-	}
+	byRequest := newLimiter(t, core.LimitBy(func(*http.Request) core.Limits { return nil }))
 	if _, err := byRequest.Allow(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "*http.Request") {
 		t.Errorf("limits by request and no request: %v", err)
 	}
@@ -112,10 +90,7 @@ func TestOptionsGivenTwice(t *testing.T) {
 	cost := func(units int) core.Option { return core.WithCost(func(context.Context) int { return units }) }
 	skip := func(skips bool) core.Option { return core.WithSkip(func(context.Context) bool { return skips }) }
 	used := core.NewMemoryStore()
-	first, err := core.New(core.PerMinute(1), core.Global(), core.WithStore(used), core.WithName("two"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := newLimiterBy(t, core.PerMinute(1), core.Global(), core.WithStore(used), core.WithName("two"))
 	if _, err := first.Check(from("203.0.113.9:4711")); err != nil {
 		t.Fatal(err)
 	}
@@ -130,11 +105,7 @@ func TestOptionsGivenTwice(t *testing.T) {
 		"WithTimeout":   {core.WithTimeout(time.Second), core.WithTimeout(time.Minute), "1-per-minute denied"},
 		"WithDenyCache": {core.WithDenyCache(0), core.WithDenyCache(time.Second), "1-per-minute denied"},
 	} {
-		l, err := core.New(core.PerMinute(1), core.Global(), test.one, test.two)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
+		l := newLimiterBy(t, core.PerMinute(1), core.Global(), test.one, test.two)
 		l.Check(from("203.0.113.9:4711"))
 		d, err := l.Check(from("203.0.113.9:4711"))
 		got := "allowed"
@@ -151,10 +122,7 @@ func TestOptionsGivenTwice(t *testing.T) {
 	list := core.WithAllowList(core.ByIP(), "192.0.2.1")
 	heard := 0
 	observer := core.WithObserver(func(context.Context, core.Event) { heard++ })
-	l, err := core.New(core.PerMinute(1), core.ByIP(), list, list, observer, observer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiterBy(t, core.PerMinute(1), core.ByIP(), list, list, observer, observer)
 	if l.Allow(t.Context(), "192.0.2.7"); heard != 2 {
 		t.Errorf("%d observers were called, want 2", heard)
 	}

@@ -3,10 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
-	"runtime"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
@@ -45,25 +42,4 @@ func TestFailurePolicies(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestManyLimitersLeaveNothing(t *testing.T) {
-	before := runtime.NumGoroutine()
-	for range 1000 {
-		store := new(coretest.FakeStore)
-		store.Fail(errDown)
-		l := newLimiter(t, core.PerMinute(2), core.WithStore(store))
-		l.Allow(t.Context(), "k")
-		err := l.Close()
-		if err == nil || !strings.Contains(err.Error(), " 1 unit ") || !errors.Is(l.Close(), err) {
-			t.Fatalf("%v; want the unit that the store does not know", err)
-		}
-	}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-		if runtime.NumGoroutine() <= before+2 {
-			return
-		}
-		runtime.Gosched()
-	}
-	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 }

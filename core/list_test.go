@@ -9,8 +9,6 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/coretest"
-	"github.com/sashlimit/sash/core/event"
 )
 
 var errLookup = errors.New("the database is down")
@@ -26,10 +24,7 @@ func as(user string) adapter.Request {
 // on returns what a limiter with these options does with a request: "forbidden", "uncounted" or "counted".
 func on(t *testing.T, k core.Key, r adapter.Request, opts ...core.Option) (string, error) {
 	t.Helper()
-	l, err := core.New(core.PerMinute(9), k, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiterBy(t, core.PerMinute(9), k, opts...)
 	d, err := l.Check(r)
 	switch {
 	case errors.Is(err, core.ErrForbidden):
@@ -194,54 +189,6 @@ func TestListsTogether(t *testing.T) {
 		got, err := on(t, core.Global(), c.r, c.opts...)
 		if got != c.want || (err != nil) != (c.want == "") {
 			t.Errorf("%s: %s, %v; want %s", c.desc, got, err, c.want)
-		}
-	}
-}
-
-// An error of a list's key refuses the request and is not reported as a store error.
-func TestListErrors(t *testing.T) {
-	for _, c := range []struct {
-		desc   string
-		f      func(context.Context) (string, error)
-		status int
-		is     error
-
-		outcome event.Outcome
-	}{
-		{"on the list", func(context.Context) (string, error) { return "k", nil },
-			403, core.ErrForbidden, event.Forbidden},
-		{"an error", func(context.Context) (string, error) { return "", errLookup }, 500, errLookup, event.Failed},
-		{"a panic", func(context.Context) (string, error) { panic(errLookup) }, 500, errLookup, event.Failed},
-	} {
-		var events []core.Event
-		store := new(coretest.FakeStore)
-		l := newLimiter(t, core.PerMinute(1), core.WithStore(store), core.WithDenyList(core.By(c.f), "k"),
-			core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }))
-		for range 3 { // the in-flight token is released after an error
-			d, err := l.Check(from("192.0.2.1:1"))
-			if p := core.ProblemOf(err); d.Allowed || !errors.Is(err, c.is) || p.Status != c.status {
-				t.Errorf("%s: %+v, %v: status %d, want %d", c.desc, d, err, p.Status, c.status)
-			}
-		}
-		if len(events) != 3 || !errors.Is(events[0].Err, c.is) || events[0].Outcome != c.outcome || store.Takes() != 0 {
-			t.Errorf("%s: observed %+v, and %d takes", c.desc, events, store.Takes())
-		}
-	}
-}
-
-func TestListObserved(t *testing.T) {
-	var seen core.Event
-	store := new(coretest.FakeStore)
-	l := newLimiter(t, core.PerMinute(1), core.WithStore(store), core.WithAllowList(core.ByIP(), "192.0.2.1"),
-		core.WithSkip(func(context.Context) bool { t.Error("skip was called for a listed address"); return false }),
-		core.WithObserver(func(_ context.Context, e core.Event) { seen = e }))
-	for range 3 {
-		d, err := l.Check(from("192.0.2.1:1"))
-		if err != nil || !d.Allowed || seen.Outcome != event.Listed || !seen.Decision.Allowed || store.Takes() != 0 {
-			t.Errorf("%+v, %v, observed %+v; %d takes", d, err, seen, store.Takes())
-		}
-		if err := d.Undo(t.Context()); err != nil { // nothing was taken
-			t.Error(err)
 		}
 	}
 }

@@ -27,11 +27,7 @@ func TestCounterOfOutcomes(t *testing.T) {
 	var fails error
 	key := core.By(func(context.Context) (string, error) { return "k", fails })
 	limiter := func(name string, k core.Key, opts ...core.Option) *core.Limiter {
-		l, err := core.New(core.PerHour(2), k, append(opts, observe, core.WithName(name))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+		return newLimiterBy(t, core.PerHour(2), k, append(opts, observe, core.WithName(name))...)
 	}
 	want := map[string]int{}
 	check := func(l *core.Limiter, outcomes ...string) {
@@ -47,8 +43,11 @@ func TestCounterOfOutcomes(t *testing.T) {
 	check(limiter("plain", key), "plain allowed", "plain allowed", "plain denied", "plain denied")
 	check(limiter("out", key, core.WithBan(2, time.Hour, time.Hour)),
 		"out allowed", "out allowed", "out denied", "out banned", "out banned")
-	check(limiter("lists", key, core.WithAllowList(core.ByIP(), "192.0.2.1")), "lists listed")
+	check(limiter("lists", key, core.WithAllowList(core.ByIP(), "192.0.2.1"),
+		core.WithSkip(func(context.Context) bool { t.Error("skip was called for a listed address"); return false })),
+		"lists listed")
 	check(limiter("denied", key, core.WithDenyList(core.ByIP(), "192.0.2.1")), "denied forbidden")
+	check(limiter("list", core.Global(), core.WithDenyList(byText("", errLookup), "k")), "list failed")
 	check(limiter("skips", key, core.WithSkip(func(context.Context) bool { return true })), "skips skipped")
 	fails = core.ErrNoKey
 	check(limiter("none", key), "none no key")

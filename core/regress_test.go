@@ -134,16 +134,3 @@ func TestScopeIsCopied(t *testing.T) {
 		ask("ann", false)
 	})
 }
-
-// A process that had decided nothing yet knew no window, and so listed an empty log.
-func TestLogBeforeAnyDecision(t *testing.T) {
-	logs := core.NewMemoryStore()
-	policy := core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerHour(5)} })
-	if _, err := newLimiter(t, policy, core.WithStore(logs)).AllowN(t.Context(), "k", 3); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := newLimiter(t, policy, core.WithStore(logs)).Log(t.Context(), "k")
-	if err != nil || len(entries) != 1 || entries[0].Cost != 3 {
-		t.Errorf("%v, %v; want the one entry", entries, err)
-	}
-}

@@ -122,14 +122,3 @@ func TestShadowOfAGrantWithoutASlot(t *testing.T) {
 		t.Errorf("the shadow would allow %v, want %v", would, want)
 	}
 }
-
-// The log of a unit is listed also where a shadow is chosen for each request.
-func TestLogOfAUnitWithAChosenShadow(t *testing.T) {
-	l := newLimiter(t, core.PerMinute(9).Of("tokens"), core.WithShadow(core.LimitBy(func(context.Context) core.Limits {
-		return core.Limits{core.PerMinute(5).Of("tokens")}
-	})))
-	allowCosts(t, l, core.Costs{"tokens": 3})
-	if entries, err := l.Log(t.Context(), "k"); err != nil || len(entries) != 1 || entries[0].Cost != 3 {
-		t.Errorf("%v, %v; want an entry of 3 units", entries, err)
-	}
-}

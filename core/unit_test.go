@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,15 +24,6 @@ func allowCosts(t *testing.T, l *core.Limiter, costs core.Costs) core.Decision {
 	return d
 }
 
-// unitsUsed returns what each limit has used after a request.
-func unitsUsed(d core.Decision) map[string]int {
-	used := make(map[string]int)
-	for _, s := range d.Limits() {
-		used[s.Name+" "+s.Unit] = s.Quota - s.Remaining
-	}
-	return used
-}
-
 // Shares of large quotas are compared exactly, also where an int has 32 bits.
 func TestSharesOfLargeQuotas(t *testing.T) {
 	l := newLimiter(t, core.Limits{core.PerMinute(10_000_000).Of("tokens"), core.PerMinute(9_000_000).Of("bytes")})
@@ -43,82 +33,49 @@ func TestSharesOfLargeQuotas(t *testing.T) {
 	}
 }
 
-// Settling changes the units that are named, and records those that the decision has taken nothing of when it was made.
-func TestSettleCosts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		l := newLimiter(
-			t,
-			core.Limits{core.PerMinute(9), core.PerMinute(100).Of("tokens"), core.PerMinute(50).Of("images")},
-		)
-		state := func(requests, tokens, images int) {
-			t.Helper()
-			d, err := l.Peek(ctx, "k")
-			want := map[string]int{
-				"9-per-minute requests": requests, "100-tokens-per-minute tokens": tokens,
-				"50-images-per-minute images": images,
-			}
-			if got := unitsUsed(d); err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("used %v, %v; want %v", got, err, want)
-			}
+// What no limit counts, or is below 0, cannot be settled. A denial has nothing to settle.
+func TestSettleCostsMistakes(t *testing.T) {
+	ctx := t.Context()
+	l := newLimiter(t, core.Limits{core.PerMinute(9), core.PerMinute(100).Of("tokens")})
+	denied, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 101})
+	if !errors.Is(err, core.ErrCostExceedsQuota) || denied.SettleCosts(ctx, core.Costs{"tokens": 7}) != nil {
+		t.Error(denied, err)
+	}
+	if d, err := l.Peek(ctx, "k"); err != nil || d.Used != 0 || d.Limits()[1].Used != 0 {
+		t.Errorf("%v, %v; want nothing used", d.Limits(), err)
+	}
+	d := allowCosts(t, l, core.Costs{"tokens": 60})
+	for text, err := range map[string]error{
+		"SettleCosts(characters)": d.SettleCosts(ctx, core.Costs{"characters": 1}),
+		"SettleCosts(tokens: -1)": d.SettleCosts(ctx, core.Costs{"tokens": -1}),
+		"Settle(-1)":              d.Settle(ctx, -1),
+	} {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v, want %s", err, text)
 		}
-		settle := func(d core.Decision, costs core.Costs) {
-			t.Helper()
-			if err := d.SettleCosts(ctx, costs); err != nil {
-				t.Error(err)
-			}
-		}
-		d := allowCosts(t, l, core.Costs{"tokens": 60})
-		settle(d, core.Costs{"tokens": 30})
-		state(1, 30, 0)
-		time.Sleep(10 * time.Second)
-		settle(d, core.Costs{"images": 5})
-		state(1, 30, 5)
-		settle(d, core.Costs{"images": 7, "requests": 2})
-		state(2, 30, 7)
-		if err := d.Settle(ctx, 3); err != nil {
-			t.Error(err)
-		}
-		state(3, 30, 7)
-		time.Sleep(50*time.Second - time.Microsecond)
-		state(3, 30, 7)
-		time.Sleep(time.Microsecond) // all of it is as old as the decision
-		state(0, 0, 0)
-		d = allowCosts(t, l, core.Costs{"tokens": 60})
-		settle(d, core.Costs{"images": 7})
-		if err := d.Undo(ctx); err != nil {
-			t.Error(err)
-		}
-		state(0, 0, 0)
-		denied, err := l.AllowCosts(ctx, "k", core.Costs{"tokens": 101})
-		if !errors.Is(err, core.ErrCostExceedsQuota) {
-			t.Error(err)
-		}
-		settle(denied, core.Costs{"images": 7})
-		state(0, 0, 0)
-		for text, err := range map[string]error{
-			"SettleCosts(characters)": d.SettleCosts(ctx, core.Costs{"characters": 1}),
-			"SettleCosts(images: -1)": d.SettleCosts(ctx, core.Costs{"images": -1}),
-			"Settle(-1)":              d.Settle(ctx, -1),
-		} {
-			if err == nil || !strings.Contains(err.Error(), text) {
-				t.Errorf("%v, want %s", err, text)
-			}
-		}
-	})
+	}
 }
 
-// Log lists the log of the only unit also where LimitBy has chosen it.
-func TestLogOfAChosenUnit(t *testing.T) {
-	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits {
-		return core.Limits{core.PerMinute(100).Of("tokens")}
-	}))
-	if _, err := chosen.AllowN(t.Context(), "k", 60); err != nil {
-		t.Error(err)
-	}
-	entries, err := chosen.Log(t.Context(), "k")
-	if err != nil || len(entries) != 1 || entries[0].Cost != 60 {
-		t.Errorf("%v, %v; want the entry of tokens that were chosen", entries, err)
+// Log lists the log of the only unit, also where LimitBy has chosen it or a shadow. A process that had decided nothing
+// yet knew no window then, and listed an empty log.
+func TestLogOfAUnit(t *testing.T) {
+	tokens := core.PerMinute(100).Of("tokens")
+	chosen := core.LimitBy(func(context.Context) core.Limits { return core.Limits{tokens} })
+	shadow := core.WithShadow(core.LimitBy(func(context.Context) core.Limits { return core.Limits{tokens} }))
+	for name, c := range map[string]struct {
+		policy core.Policy
+		opts   []core.Option
+	}{"chosen": {chosen, nil}, "a shadow": {tokens, options(shadow)}} {
+		opts := append(c.opts, core.WithStore(core.NewMemoryStore()))
+		here, there := newLimiter(t, c.policy, opts...), newLimiter(t, c.policy, opts...)
+		if _, err := here.AllowN(t.Context(), "k", 60); err != nil {
+			t.Error(err)
+		}
+		for _, l := range []*core.Limiter{here, there} {
+			if entries, err := l.Log(t.Context(), "k"); err != nil || len(entries) != 1 || entries[0].Cost != 60 {
+				t.Errorf("%s: %v, %v; want the entry of tokens", name, entries, err)
+			}
+		}
 	}
 }
 
@@ -254,29 +211,6 @@ func TestWaitTakesNoOtherUnits(t *testing.T) {
 				t.Errorf("%+v, %v; want 2 tokens used", d.Limits(), err)
 			}
 		})
-	}
-}
-
-// What is taken of all units is given back where WithRefund says so.
-func TestUnitsRefunded(t *testing.T) {
-	logs := core.NewMemoryStore()
-	limits := core.Limits{core.PerMinute(5), core.PerMinute(50).Of("tokens")}
-	size := core.WithCostOf("tokens", func(*http.Request) int { return 30 })
-	server := nethttp.New(limits, core.Global(), size, core.WithStore(logs),
-		core.WithRefund(func(_ *http.Request, status int) bool { return status == 500 }))(
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/fails" {
-				w.WriteHeader(http.StatusInternalServerError)
-			}
-		}))
-	for _, step := range []struct {
-		path   string
-		status int
-	}{{"/fails", 500}, {"/fails", 500}, {"/", 200}, {"/", 429}} {
-		w := httptest.NewRecorder()
-		if server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, step.path, nil)); w.Code != step.status {
-			t.Errorf("%s: %d, want %d", step.path, w.Code, step.status)
-		}
 	}
 }
 
