@@ -19,44 +19,6 @@ func algorithmLimits(quota int) map[string]core.Limit {
 	}
 }
 
-// Keys leave a memory store when their numbers say nothing any more, and not before.
-func TestNumbersLeaveMemory(t *testing.T) {
-	for name, limit := range algorithmLimits(3) {
-		beside := core.Limits{core.PerSecond(9), limit}
-		for company, p := range map[string]core.Policy{"alone": limit, "beside a log": beside} {
-			inBubble(t, name+" "+company, func(t *testing.T) {
-				s := core.NewMemoryStore()
-				l := newLimiter(t, p, core.WithStore(s))
-				for n := range 500 {
-					if d, err := l.AllowN(t.Context(), fmt.Sprint(n), 3); err != nil || !d.Allowed {
-						t.Fatalf("%+v, %v", d, err)
-					}
-				}
-				if s.Keys() != 500 {
-					t.Errorf("%d keys, want 500", s.Keys())
-				}
-				for range 59 { // denials and peeks change nothing
-					time.Sleep(time.Second)
-					if d, err := l.AllowN(t.Context(), "7", 3); err != nil || d.Allowed {
-						t.Fatalf("%+v, %v", d, err)
-					}
-				}
-				if s.Keys() < 500 {
-					t.Errorf("%d keys a second before a minute is over, want at least 500", s.Keys())
-				}
-				if d, err := l.Peek(t.Context(), "9"); err != nil || d.Used == 0 {
-					t.Errorf("%+v, %v", d, err)
-				}
-				time.Sleep(5 * time.Minute)
-				synctest.Wait()
-				if s.Keys() != 0 {
-					t.Errorf("%d keys in the end", s.Keys())
-				}
-			})
-		}
-	}
-}
-
 // A full memory store has keys share numbers: no key gets more than its quota, and all together no more than those of
 // the places.
 func TestFullStoreOfAlgorithms(t *testing.T) {

@@ -50,14 +50,6 @@ func alone(t *testing.T) bool {
 	return false
 }
 
-// mustTake takes a unit, allowed or denied.
-func mustTake(t *testing.T, l *core.Limiter, key string) {
-	t.Helper()
-	if _, err := l.Allow(t.Context(), key); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // The memory of idle keys is freed within two windows and a minute, whatever the traffic is meanwhile.
 func TestIdleMemoryIsGivenBack(t *testing.T) {
 	testlen.SkipRace(t)
@@ -81,20 +73,18 @@ func TestIdleMemoryIsGivenBack(t *testing.T) {
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			store := core.NewMemoryStore()
-			l := newLimiter(t, c.policy, core.WithStore(store))
+			key := core.ByText()
 			if c.address {
-				var err error
-				if l, err = core.New(c.policy, core.ByIP(), core.WithStore(store)); err != nil {
-					t.Fatal(err)
-				}
+				key = core.ByIP()
 			}
+			l := newLimiterBy(t, c.policy, key, core.WithStore(store))
 			name := func(i int) string {
 				return strconv.Itoa(11+i%100) + "." + strconv.Itoa(i/100%256) + "." + strconv.Itoa(i/25600) + ".1"
 			}
-			mustTake(t, l, name(c.keys)) // so that what a store and a limiter need in any case is there
+			askOnce(t, l, name(c.keys)) // so that what a store and a limiter need in any case is there
 			before := heap()
 			for i := range c.keys {
-				mustTake(t, l, name(i))
+				askOnce(t, l, name(i))
 			}
 			full := heap()
 			if store.Keys() < c.keys || full-before < 150*c.keys { // on 32 bits they take less
@@ -107,7 +97,7 @@ func TestIdleMemoryIsGivenBack(t *testing.T) {
 					continue
 				}
 				time.Sleep(c.every)
-				mustTake(t, l, name(c.keys+others%c.others))
+				askOnce(t, l, name(c.keys+others%c.others))
 				others++
 			}
 			synctest.Wait()
@@ -130,7 +120,7 @@ func TestAbandonedStoreIsCollected(t *testing.T) {
 		store := core.NewMemoryStore()
 		l := newLimiter(t, core.PerDay(5), core.WithStore(store))
 		for i := range 1000 {
-			mustTake(t, l, strconv.Itoa(i))
+			askOnce(t, l, strconv.Itoa(i))
 		}
 		runtime.AddCleanup(store, func(done chan struct{}) { close(done) }, collected)
 		runtime.KeepAlive(l)
@@ -153,7 +143,7 @@ func TestStoresAcrossBubbles(t *testing.T) {
 	fill := func(t *testing.T, store *core.MemoryStore, who string) {
 		l := newLimiter(t, core.PerHour(5), core.WithStore(store))
 		for i := range keys {
-			mustTake(t, l, who+strconv.Itoa(i))
+			askOnce(t, l, who+strconv.Itoa(i))
 		}
 	}
 	// idle reports how many keys are left after two windows and a minute.
@@ -214,10 +204,10 @@ func TestOutageIsGivenBack(t *testing.T) {
 		store := new(coretest.FakeStore)
 		store.Fail(errors.New("down"))
 		l := newLimiter(t, core.PerMinute(5), core.WithStore(store), core.WithDenyCache(0))
-		mustTake(t, l, "k")
+		askOnce(t, l, "k")
 		before := heap()
 		for i := range 20_000 {
-			mustTake(t, l, strconv.Itoa(i))
+			askOnce(t, l, strconv.Itoa(i))
 		}
 		full := heap()
 		if err := l.Close(); err == nil {

@@ -23,10 +23,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		l.Allow(t.Context(), keys[i])
 	}
 	r := adapter.Request(from("203.0.113.9:4711"))
-	byIP, err := core.New(core.PerSecond(1000), core.ByIP())
-	if err != nil {
-		t.Fatal(err)
-	}
+	byIP := newLimiterBy(t, core.PerSecond(1000), core.ByIP())
 	plan := core.Limits{core.PerSecond(100)}
 	chosen := newLimiterBy(t, core.LimitBy(func(context.Context) core.Limits { return plan }), core.Global())
 	observed := newLimiter(t, core.PerSecond(1000), core.WithObserver(func(context.Context, core.Event) {}))
@@ -61,9 +58,5 @@ func TestNothingIsAllocated(t *testing.T) {
 
 func newLimiter(t *testing.T, p core.Policy, opts ...core.Option) *core.Limiter {
 	t.Helper()
-	l, err := core.New(p, core.ByText(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return newLimiterBy(t, p, core.ByText(), opts...)
 }

@@ -55,13 +55,9 @@ func admitsIn(ctx context.Context, t *testing.T, l *core.Limiter, key string, wa
 func TestOverrideDeniesUntilItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []core.Event
-		l := newLimiterBy(
-			t,
-			core.Limits{core.PerMinute(5), core.InFlight(20)},
-			core.ByHeader("X-Key", core.Unverified),
-			core.WithOverrides(),
-			core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }),
-		)
+		l := newLimiterBy(t, core.Limits{core.PerMinute(5), core.InFlight(20)},
+			core.ByHeader("X-Key", core.Unverified), core.WithOverrides(),
+			core.WithObserver(func(_ context.Context, e core.Event) { events = append(events, e) }))
 		overrideIn(t, l, "k", core.Override{Denied: true, Note: "abuse"})
 		time.Sleep(10 * time.Second)
 		d := admits(t, l, "k", 0)
@@ -371,8 +367,7 @@ func TestOverrideMistakes(t *testing.T) {
 		{"192.0.2.1", core.Override{Denied: true, Until: time.Now().Add(367 * 24 * time.Hour)},
 			[]string{"more than a year ahead"}},
 		{"192.0.2.1", core.Override{Denied: true, Until: soon, Note: strings.Repeat("x", 201)}, []string{"201 bytes"}},
-		{"192.0.2.1", of(core.PerMinute(0), core.PerMinute(1).By(core.Global()), core.InFlight(2)),
-			[]string{"quota", "no key of their own", "2 in flight"}},
+		{"192.0.2.1", of(core.PerMinute(0), core.InFlight(2)), []string{"quota", "2 in flight"}},
 		{"192.0.2.1", of(core.PerMinute(9).With(core.FixedWindow), core.PerMinute(8).With(core.FixedWindow)),
 			[]string{"two limits of one key count the same"}},
 		{"customer 7", of(core.PerMinute(9)), []string{"ByIP finds no such key", "Decision.Override"}},

@@ -13,11 +13,8 @@ import (
 
 func TestStatsOfMemory(t *testing.T) {
 	s := core.NewMemoryStore(core.WithMaxKeys(3))
-	l, err := core.New(core.Limits{core.PerHour(5), core.InFlight(2)}, core.ByText(),
+	l := newLimiter(t, core.Limits{core.PerHour(5), core.InFlight(2)},
 		core.WithStore(s), core.WithName("jobs"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	empty := l.Stats()
 	if empty.Policy != "jobs" || empty.Store != core.Store(s) || empty.MaxKeys != 3 || empty.Keys != 0 ||
 		empty.InFlight != 0 || empty.Breaker != "" {
@@ -51,10 +48,7 @@ func TestStatsOfMemory(t *testing.T) {
 func TestStatsOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(coretest.FakeStore)
-		l, err := core.New(core.PerHour(100), core.ByText(), core.WithStore(s), core.WithFailLocalKeys(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiter(t, core.PerHour(100), core.WithStore(s), core.WithFailLocalKeys(1))
 		defer l.Close()
 		allow := func(key string) {
 			t.Helper()
@@ -92,11 +86,8 @@ func TestStatsOfAnOutage(t *testing.T) {
 }
 
 func TestStatsOfDenials(t *testing.T) {
-	l, err := core.New(core.PerHour(1), core.ByText(), core.WithStore(new(coretest.FakeStore)),
+	l := newLimiter(t, core.PerHour(1), core.WithStore(new(coretest.FakeStore)),
 		core.WithFailure(core.FailClosed))
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range 3 {
 		if _, err := l.Allow(t.Context(), "a"); err != nil {
 			t.Fatal(err)

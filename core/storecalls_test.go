@@ -29,11 +29,8 @@ func TestStoreObserver(t *testing.T) {
 			}
 			calls = append(calls, text)
 		}
-		l, err := core.New(core.Limits{core.PerHour(100)}, core.ByText(), core.WithStore(s), core.WithName("p"),
+		l := newLimiter(t, core.Limits{core.PerHour(100)}, core.WithStore(s), core.WithName("p"),
 			core.WithStoreObserver(tell), core.WithStoreObserver(func(context.Context, event.StoreCall) { panic("x") }))
-		if err != nil {
-			t.Fatal(err)
-		}
 		defer l.Close()
 		check := func(desc string, want ...string) {
 			t.Helper()

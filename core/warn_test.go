@@ -32,33 +32,17 @@ func TestWarnings(t *testing.T) {
 			}
 		}
 	}
-	requests := func(k core.Key, reqs ...web) func() {
-		return func() {
-			l, err := core.New(core.PerMinute(100), k)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 3 {
-				for _, r := range reqs {
-					if _, err := l.Check(r); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-		}
-	}
 	const untrusted = "carries X-Forwarded-For, but no proxy is trusted"
 	plain := from("203.0.113.9:1")
 	forwarded := from("203.0.113.9:1", "X-Forwarded-For", "198.51.100.7")
 	rfc7239 := from("203.0.113.9:1", "Forwarded", "for=198.51.100.7")
 	first := core.First(core.ByHeader("X-API-Key", core.Unverified), core.ByIP())
-	check("nothing wrong", logged(t, requests(core.ByIP(), plain)), "")
-	check("forwarded", logged(t, requests(core.ByIP(), plain, forwarded)), untrusted)
-	check("RFC 7239", logged(t, requests(core.ByIP(), rfc7239)), "carries Forwarded, but no proxy is trusted")
-	check("trusted", logged(t, requests(core.ByForwardedIP("203.0.113.0/24"), forwarded)), "")
-	check("another key", logged(t, requests(core.ByHeader("X-Forwarded-For", core.Unverified), forwarded)), "")
-	check("within First", logged(t, requests(first, forwarded)), "no proxy is trusted")
-	check("rewritten", logged(t, requests(core.ByIP(), from("203.0.113.9"))), "has no port")
+	check("nothing wrong", warned(t, core.ByIP(), plain), "")
+	check("forwarded", warned(t, core.ByIP(), plain, forwarded), untrusted)
+	check("RFC 7239", warned(t, core.ByIP(), rfc7239), "carries Forwarded, but no proxy is trusted")
+	check("trusted", warned(t, core.ByForwardedIP("203.0.113.0/24"), forwarded), "")
+	check("another key", warned(t, core.ByHeader("X-Forwarded-For", core.Unverified), forwarded), "")
+	check("within First", warned(t, first, forwarded), "no proxy is trusted")
 
 	store := core.NewMemoryStore()
 	with := func(name string, policies ...core.Policy) func() {
@@ -84,10 +68,7 @@ func TestWarnings(t *testing.T) {
 		}
 	}), shares)
 	check("one is closed", logged(t, func() {
-		old, err := core.New(core.PerMinute(1), core.ByIP(), core.WithName("d"), core.WithStore(store))
-		if err != nil {
-			t.Fatal(err)
-		}
+		old := newLimiterBy(t, core.PerMinute(1), core.ByIP(), core.WithName("d"), core.WithStore(store))
 		old.Close()
 		with("d", core.PerMinute(2))()
 	}), "")

@@ -13,10 +13,7 @@ import (
 func warned(t *testing.T, k core.Key, reqs ...web) string {
 	t.Helper()
 	return logged(t, func() {
-		l, err := core.New(core.PerMinute(1000), k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiterBy(t, core.PerMinute(1000), k)
 		for range 3 {
 			for _, r := range reqs {
 				if _, err := l.Check(r); err != nil {
