@@ -24,6 +24,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
+	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/metricsum"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -43,7 +44,9 @@ type Board struct {
 	observed atomic.Uint64 // how many events there were
 	running  atomic.Bool   // a goroutine reads the counts
 	keys     keys
-	read     overridesRead
+
+	readOverrides reads[core.KeyOverride]
+	readVersions  reads[engine.Version]
 
 	mu       sync.Mutex
 	policies map[string]*policy

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/internal/engine"
 )
 
 const shownOverrides = 100 // of all policies, those that end first
@@ -21,6 +22,14 @@ type overridesMessage struct {
 	Overrides []overrideMessage `json:"overrides"`
 	Others    int               `json:"others"`           // that are not shown
 	Failed    []string          `json:"failed,omitempty"` // policies whose overrides could not be read
+	Versions  []versionMessage  `json:"versions"`         // of files of rules that processes enforce
+}
+
+type versionMessage struct {
+	File      string    `json:"file"`
+	Hash      string    `json:"hash"`
+	Loaded    time.Time `json:"loaded"`
+	Processes int       `json:"processes"`
 }
 
 // overrideKey is a kind of key that overrides can be of: that of a policy or a rule, or of a limit of it.
@@ -41,13 +50,13 @@ type overrideMessage struct {
 
 // overrides answers with the overrides in force.
 func (h *handler) overrides(r *http.Request, _ *struct{}) (any, error) {
-	m := overridesMessage{Keys: []overrideKey{}, Overrides: []overrideMessage{}}
+	m := overridesMessage{Keys: []overrideKey{}, Overrides: []overrideMessage{}, Versions: h.board.versions(r.Context())}
 	notes := h.identities || h.mayAct(r)
 	for _, l := range h.board.overridable() {
 		for _, k := range l.Inside().OverrideKeys() {
 			m.Keys = append(m.Keys, overrideKey{l.policy, k.Name})
 		}
-		all, err := h.board.read.overrides(r.Context(), l)
+		all, err := h.board.overridesOf(r.Context(), l)
 		if err != nil {
 			m.Failed = append(m.Failed, l.policy)
 		}
@@ -68,39 +77,70 @@ func (h *handler) overrides(r *http.Request, _ *struct{}) (any, error) {
 	return m, nil
 }
 
-// overridesRead are the overrides of policies as they were read last, since to read 10,000 takes a fifth of a second.
-type overridesRead struct {
-	mu       sync.Mutex
-	policies map[string]policyOverrides
+// versions returns which versions of files of rules are enforced by the processes that share a store with a limiter
+// that was added.
+func (b *Board) versions(ctx context.Context) []versionMessage {
+	b.mu.Lock()
+	limiters := slices.Clone(b.limiters)
+	b.mu.Unlock()
+	all := []versionMessage{}
+	for _, l := range limiters {
+		if l.Inside().Gate().Rules == nil {
+			continue
+		}
+		read, _ := b.readVersions.of(l.policy, func() ([]engine.Version, error) { // the page shows outages elsewhere
+			return l.Inside().Engine().Versions(context.WithoutCancel(ctx))
+		})
+		for _, v := range read {
+			if !slices.ContainsFunc(all, func(m versionMessage) bool { return m.File == v.File && m.Hash == v.Hash }) {
+				all = append(all, versionMessage{v.File, v.Hash, v.Loaded, v.Processes})
+			}
+		}
+	}
+	return all
 }
 
-type policyOverrides struct {
+// overridesOf returns the overrides of a limiter.
+func (b *Board) overridesOf(ctx context.Context, l added) ([]core.KeyOverride, error) {
+	all, err := b.readOverrides.of(l.policy, func() ([]core.KeyOverride, error) {
+		return l.Overrides(context.WithoutCancel(ctx)) // other pages wait for it
+	})
+	now := time.Now()
+	return slices.DeleteFunc(slices.Clone(all), func(o core.KeyOverride) bool { return !now.Before(o.Until) }), err
+}
+
+// reads is what stores have about policies. All pages read it once in readAgainAfter, since to read 10,000 overrides
+// takes a fifth of a second.
+type reads[T any] struct {
+	mu       sync.Mutex
+	policies map[string]wasRead[T]
+}
+
+type wasRead[T any] struct {
 	at  time.Time
-	all []core.KeyOverride
+	all []T
 	err error
 }
 
-const readOverridesAfter = 5 * time.Second
+const readAgainAfter = 5 * time.Second
 
-// overrides returns the overrides of a limiter, which all pages read once in five seconds.
-func (r *overridesRead) overrides(ctx context.Context, l added) ([]core.KeyOverride, error) {
+// of returns what a store has about a policy.
+func (r *reads[T]) of(policy string, read func() ([]T, error)) ([]T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p, ok := r.policies[l.policy]
-	if !ok || time.Since(p.at) >= readOverridesAfter {
-		p.all, p.err = l.Overrides(context.WithoutCancel(ctx)) // other pages wait for it
-		if p.at = time.Now(); r.policies == nil {
-			r.policies = make(map[string]policyOverrides)
+	a, ok := r.policies[policy]
+	if !ok || time.Since(a.at) >= readAgainAfter {
+		a.all, a.err = read()
+		if a.at = time.Now(); r.policies == nil {
+			r.policies = make(map[string]wasRead[T])
 		}
-		r.policies[l.policy] = p
+		r.policies[policy] = a
 	}
-	now := time.Now()
-	p.all = slices.DeleteFunc(slices.Clone(p.all), func(o core.KeyOverride) bool { return !now.Before(o.Until) })
-	return p.all, p.err
+	return a.all, a.err
 }
 
 // changed forgets what was read of a policy, after an action.
-func (r *overridesRead) changed(policy string) {
+func (r *reads[T]) changed(policy string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.policies, policy)
@@ -171,7 +211,7 @@ func (h *handler) override(r *http.Request, q *overrideQuestion) (any, error) {
 	o, err := q.override(limits)
 	if err == nil {
 		err = l.Inside().OverrideNamed(r.Context(), q.Name, q.Key, o)
-		h.board.read.changed(q.Policy)
+		h.board.readOverrides.changed(q.Policy)
 	}
 	if errors.As(err, new(*core.ConfigError)) {
 		err = &refusal{http.StatusUnprocessableEntity, err.Error()}
@@ -190,7 +230,7 @@ func (h *handler) removeOverride(r *http.Request, q *overrideQuestion) (any, err
 	switch {
 	case i >= 0:
 		err = l.RemoveOverrideByID(r.Context(), all[i].ID)
-		h.board.read.changed(q.Policy)
+		h.board.readOverrides.changed(q.Policy)
 	case err == nil:
 		err = &refusal{http.StatusNotFound, "this override has ended"}
 	}

@@ -6,12 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/dashboard"
 	"github.com/sashlimit/sash/core/rules"
 	"github.com/sashlimit/sash/core/store"
@@ -24,8 +28,13 @@ type overrides struct {
 		ID, Of, Policy, Key, What, Note string
 		Until                           time.Time
 	}
-	Others int
-	Failed []string
+	Others   int
+	Failed   []string
+	Versions []struct {
+		File, Hash string
+		Loaded     time.Time
+		Processes  int
+	}
 }
 
 func listed(t *testing.T, h http.Handler, header ...string) (o overrides) {
@@ -192,8 +201,8 @@ func TestOverrideMistakes(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if n := s.reads.Load() - reads; n != 2 {
-		t.Errorf("%d reads of 2 policies for 3 pages, want 2", n)
+	if n := s.reads.Load() - reads; n != 3 {
+		t.Errorf("%d reads for 3 pages, want 3: the overrides of 2 policies, and the versions of the rules", n)
 	}
 }
 
@@ -220,4 +229,37 @@ func (s *failing) Overrides(ctx context.Context, policy, known string) (string, 
 	s.reads.Add(1)
 	version, all, err := s.MemoryStore.Overrides(ctx, policy, known)
 	return version, all, cmp.Or(s.away(), err)
+}
+
+// The page tells how many processes enforce which version of a file of rules.
+func TestVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newShop(t, new(coretest.FakeStore))
+		store := rules.WithOptions(core.WithStore(new(coretest.FakeStore)))
+		for i, text := range []string{"1/minute", "1/minute", "2/minute"} {
+			path := filepath.Join(t.TempDir(), "limits.yaml")
+			file := "rules:\n- {name: a, key: ip, limits: [" + text + "]}\n"
+			if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			set, err := rules.Load(path, store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go set.Watch(t.Context()) // it ends with the test
+			for range 2 - i {         // two limiters of one set tell the same
+				l, err := set.Limiter()
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.board.Add(l)
+			}
+		}
+		time.Sleep(time.Second)
+		got := listed(t, dashboard.Handler(&p.board)).Versions
+		if len(got) != 2 || got[0].Processes != 2 || got[1].Processes != 1 || got[0].Hash == got[1].Hash ||
+			!strings.HasSuffix(got[0].File, "limits.yaml") || time.Since(got[0].Loaded) != time.Second {
+			t.Errorf("%+v", got)
+		}
+	})
 }

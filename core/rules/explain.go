@@ -21,6 +21,8 @@ type Explanation struct {
 	Decision core.Decision     // what would be decided; the zero Decision if there is an Err
 	Err      error             // why there would be no decision: core.ErrForbidden for a client on a deny list
 	Rules    []RuleExplanation // in the order of the file
+
+	Versions []Version `json:",omitempty"` // of the file that processes enforce, as [Set.Versions] has them
 }
 
 // RuleExplanation is whether a rule applies to a request, and why not.
@@ -75,6 +77,7 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 	} else if passes {
 		e.Decision, e.Err = core.Decision{Allowed: true}, nil
 	}
+	e.Versions, _ = s.Versions(r.Context()) // none if the store does not answer
 	return e
 }
 
@@ -214,7 +217,7 @@ func (l *LimitExplanation) fill(r *engine.Result, limit int, asks bool) {
 }
 
 // String has a line for what would be decided, one for each rule, and below a rule that applies its limits and the
-// overrides of keys of the request.
+// overrides of keys of the request. In the end it has a line for each version of the file.
 func (e Explanation) String() string {
 	var b strings.Builder
 	if e.Err != nil {
@@ -244,6 +247,9 @@ func (e Explanation) String() string {
 				fmt.Fprintf(&b, "    %v\n", l)
 			}
 		}
+	}
+	for _, v := range e.Versions {
+		fmt.Fprintf(&b, "version %v\n", v)
 	}
 	return b.String()
 }
@@ -275,7 +281,8 @@ func (e Explanation) MarshalJSON() ([]byte, error) {
 		Decision decision
 		Err      *string
 		Rules    []RuleExplanation
-	}{decision{e.Decision, e.Decision.RetryAfter.String(), e.Decision.ResetAfter.String()}, nil, e.Rules}
+		Versions []Version `json:",omitempty"`
+	}{decision{e.Decision, e.Decision.RetryAfter.String(), e.Decision.ResetAfter.String()}, nil, e.Rules, e.Versions}
 	if e.Err != nil {
 		text := e.Err.Error()
 		out.Err = &text

@@ -24,6 +24,8 @@ const interval = 250 * time.Millisecond
 // that was changed, as Kubernetes does for a ConfigMap. It tries again while the file cannot be read. An error means
 // that the set has no file.
 //
+// Meanwhile it tells other processes which version of the file is in force; see [Set.Versions].
+//
 // It handles no signals. A program that reloads on SIGHUP calls [Set.Reload].
 func (s *Set) Watch(ctx context.Context) error {
 	if s.path == "" {
@@ -31,8 +33,11 @@ func (s *Set) Watch(ctx context.Context) error {
 	}
 	looks := time.NewTicker(interval)
 	defer looks.Stop()
+	t := newTeller(s)
+	defer t.end(ctx)
 	var seen []byte
 	for changed := true; ; { // it may have changed since it was loaded
+		t.tell(ctx)
 		select {
 		case <-ctx.Done():
 			return nil

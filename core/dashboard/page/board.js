@@ -354,7 +354,9 @@ async function showOverrides() {
   looked = performance.now();
   const response = await post('overrides', {}).catch(() => null);
   if (!response?.ok) return;
-  const {keys, overrides, others, failed} = await response.json();
+  const {keys, overrides, others, failed, versions} = await response.json();
+  byId('versions').hidden = versions.length === 0;
+  showList(byId('versions').querySelector('tbody'), versions, versionRow);
   byId('overrides').hidden = keys.length === 0;
   byId('no-overrides').hidden = overrides.length > 0;
   byId('other-overrides').hidden = !others && !failed;
@@ -367,13 +369,23 @@ async function showOverrides() {
   if (!body.contains(document.activeElement)) showList(body, overrides.map(o => ({...o, mayAct})), overrideRow);
 }
 
+// timeOf is an instant in the zone of the page, to the minute.
+const timeOf = at => element('time', {datetime: at}, new Date(at).toLocaleString('sv').slice(0, 16));
+
+function versionRow(v) {
+  return element('tr', {},
+    element('th', {scope: 'row', class: 'key'}, v.file),
+    element('td', {'data-name': 'Version'}, element('code', {title: v.hash}, v.hash.slice(0, 12))),
+    element('td', {'data-name': 'Loaded'}, timeOf(v.loaded)),
+    element('td', {'data-name': 'Processes', class: 'number'}, v.processes.toLocaleString('en')));
+}
+
 function overrideRow(o) {
-  const until = new Date(o.until);
   const row = element('tr', {},
     element('th', {scope: 'row', class: 'key'}, o.key || '(all)'),
     element('td', {'data-name': 'Policy'}, o.policy),
     element('td', {'data-name': 'Override'}, o.what),
-    element('td', {'data-name': 'Until'}, element('time', {datetime: o.until}, until.toLocaleString('sv').slice(0, 16))),
+    element('td', {'data-name': 'Until'}, timeOf(o.until)),
     element('td', {'data-name': 'Note', class: 'note'}, o.note || ''));
   if (o.mayAct) {
     const label = `Remove the override of ${o.key || 'all'}, ${o.policy}`;
