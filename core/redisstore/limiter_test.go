@@ -207,73 +207,22 @@ func TestEveryClient(t *testing.T) {
 	}
 }
 
-// In another process, which has a client of its own, an override decides within a second or so, until it ends, is
-// removed, or Redis has lost it. While Redis does not answer it stays.
-func TestOverrideOfAnotherProcess(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	var limiters [2]*core.Limiter
-	for i := range limiters {
-		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-		defer rdb.Close()
-		limiters[i] = newLimiter(t, core.PerHour(5), redisstore.New(rdb), core.WithOverrides(),
-			core.WithName("overridden"))
-	}
-	here, there := limiters[0], limiters[1]
-	quota := func() int {
-		d, err := there.Peek(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d.Overridden != nil && d.Overridden.Denied {
-			return -1
-		}
-		return d.Limits()[0].Quota
-	}
-	becomes := func(want, before int) {
-		t.Helper()
-		for since := time.Now(); ; <-time.After(5 * time.Millisecond) {
-			if got := quota(); got == want {
-				return
-			} else if got != before || time.Since(since) > 20*time.Second { // the machine may be busy
-				t.Fatalf("a quota of %d after %v, want %d", got, time.Since(since), want)
-			}
-		}
-	}
-	set := func(o core.Override) {
-		t.Helper()
-		if o.Until.IsZero() {
-			o.Until = time.Now().Add(time.Hour)
-		}
-		if err := here.Override(t.Context(), "k", o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	becomes(5, 5)
-	set(core.Override{Limits: core.Limits{core.PerHour(8)}})
-	becomes(8, 5)
-	set(core.Override{Denied: true})
-	becomes(-1, 8)
-	if err := here.RemoveOverride(t.Context(), "k"); err != nil {
+// Where Redis has lost the overrides, a process that has read them learns that there are none.
+func TestLostOverrides(t *testing.T) {
+	rdb := start(t)
+	s, _ := redisstore.New(rdb).(store.Overrider)
+	o := store.Override{Name: "a", Value: "v", Until: time.Now().Add(time.Hour)}
+	if err := s.SetOverride(t.Context(), "p", o); err != nil {
 		t.Fatal(err)
 	}
-	becomes(5, -1)
-	set(core.Override{Limits: core.Limits{core.PerHour(9)}, Until: time.Now().Add(3 * time.Second)})
-	becomes(9, 5)
-	becomes(5, 9)
-	set(core.Override{Limits: core.Limits{core.PerHour(7)}})
-	becomes(7, 5)
-	server.Pause()
-	for range 15 {
-		if got := quota(); got != 7 {
-			t.Errorf("while Redis does not answer, a quota of %d, want 7", got)
-		}
+	known, all, err := s.Overrides(t.Context(), "p", "")
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
 	}
-	server.Resume()
-	if _, err := server.Do("FLUSHALL"); err != nil {
-		t.Fatal(err)
+	flush(t, rdb)
+	if now, all, err := s.Overrides(t.Context(), "p", known); err != nil || now == known || len(all) > 0 {
+		t.Errorf("version %q after %q: %v, %v; want another version and none", now, known, all, err)
 	}
-	becomes(5, 7)
 }
 
 // With late replies, one fault made a process decide alone for good: the replay and the request that found Redis back
