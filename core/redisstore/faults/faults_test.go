@@ -357,6 +357,21 @@ func (r *row) lift(l *core.Limiter, key string, end func()) {
 	r.over()
 }
 
+// outage is a fault under 200 requests a second of "k", for a time. Meanwhile this process decides alone, and admits a
+// quota. Afterwards the log has what is wanted, and the observer has heard what is wrong.
+func (r *row) outage(
+	l *core.Limiter, quota int, lasts time.Duration, inject, lift func(), logged int, says ...string,
+) {
+	r.t.Helper()
+	r.inject(inject)
+	during := r.stream(l, 200, lasts, only("k"))()
+	r.degraded(during, true)
+	r.exactly("", during.admitted, quota)
+	r.says(says...)
+	r.lift(l, "k", lift)
+	r.logged(l, "k", logged)
+}
+
 func (r *row) over() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,19 +22,14 @@ func TestKilled(t *testing.T) {
 	if before := r.warm(l, "k", quota-20); before.admitted != quota-20 {
 		t.Fatal(before)
 	}
-	r.inject(server.Kill)
-	during := r.stream(l, 200, time.Second, only("k"))()
-	r.degraded(during, true)
-	r.exactly("outage ", during.admitted, quota)
-	r.lift(l, "k", server.Restart)
-	r.logged(l, "k", quota) // the server has forgotten what was before
+	// The server has forgotten what was before.
+	r.outage(l, quota, time.Second, server.Kill, server.Restart, quota, redisstore.ClassRefused)
 	after := r.burst(l, "new", 2*quota)
 	r.degraded(after, false)
 	r.exactly("then ", after.admitted, quota)
 	if again := r.burst(l, "k", 5); again.admitted != 0 {
 		r.errorf("a second quota: %d admitted", again.admitted)
 	}
-	r.says(redisstore.ClassRefused)
 }
 
 // What the server was sent while it stood still it executes afterwards, and it is counted once with what
@@ -185,12 +180,8 @@ func TestBlackHole(t *testing.T) {
 	defer r.end()
 	l := r.limiter(core.PerHour(quota), r.client(&redis.Options{Addr: proxy.Addr()}))
 	r.warm(l, "k", 5)
-	r.inject(func() { proxy.BlackHole(true) })
-	during := r.stream(l, 200, 2*time.Second, only("k"))()
-	r.degraded(during, true)
-	r.exactly("", during.admitted, quota)
-	r.lift(l, "k", func() { proxy.BlackHole(false) })
-	r.logged(l, "k", 5+quota)
+	end := func() { proxy.BlackHole(false) }
+	r.outage(l, quota, 2*time.Second, func() { proxy.BlackHole(true) }, end, 5+quota)
 }
 
 // The server is paused half of the time, but never for as long as a decision may take.

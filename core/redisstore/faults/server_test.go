@@ -91,13 +91,8 @@ func TestRefusals(t *testing.T) {
 			defer r.end()
 			l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 			r.warm(l, "k", 5)
-			r.inject(func() { c.inject(t, server) })
-			during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
-			r.degraded(during, true)
-			r.exactly("", during.admitted, 20)
-			r.says(c.says...)
-			r.lift(l, "k", func() { c.lift(t, server) })
-			r.logged(l, "k", 25)
+			inject, lift := func() { c.inject(t, server) }, func() { c.lift(t, server) }
+			r.outage(l, 20, 300*time.Millisecond, inject, lift, 25, c.says...)
 			after := r.burst(l, "new", 30)
 			r.degraded(after, false)
 			if after.admitted != 20 {
@@ -116,13 +111,7 @@ func TestReplica(t *testing.T) {
 	r := begin(t, "read-only", "a client of a replica")
 	defer r.end()
 	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: replica.Addr()}), longTimeout)
-	r.inject(func() {})
-	during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
-	r.degraded(during, true)
-	r.exactly("", during.admitted, 20)
-	r.says("READONLY", redisstore.ClassReadOnly)
-	r.lift(l, "k", replica.Promote)
-	r.logged(l, "k", 20)
+	r.outage(l, 20, 300*time.Millisecond, func() {}, replica.Promote, 20, "READONLY", redisstore.ClassReadOnly)
 }
 
 func TestLoading(t *testing.T) {
@@ -132,13 +121,7 @@ func TestLoading(t *testing.T) {
 	defer r.end()
 	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 	r.warm(l, "k", 5)
-	r.inject(server.RestartLoading)
-	during := r.stream(l, 200, time.Second, only("k"))()
-	r.degraded(during, true)
-	r.exactly("", during.admitted, 20)
-	r.says("LOADING", redisstore.ClassBusy)
-	r.lift(l, "k", server.FinishLoading)
-	r.logged(l, "k", 25)
+	r.outage(l, 20, time.Second, server.RestartLoading, server.FinishLoading, 25, "LOADING", redisstore.ClassBusy)
 }
 
 // One key's trouble is that key's alone.
@@ -263,19 +246,15 @@ func TestPoolOfOne(t *testing.T) {
 	l := r.limiter(core.PerHour(20), rdb)
 	r.warm(l, "k", 5)
 	popped := make(chan error, 1)
-	r.inject(func() {
+	pop := func() {
 		go func() { popped <- rdb.BLPop(context.Background(), 0, "list").Err() }()
 		if !eventually(10*time.Second, func() bool {
 			return strings.Contains(fmt.Sprint(do(t, server, "CLIENT", "LIST")), "cmd=blpop")
 		}) {
 			t.Fatal("nobody waits for the list")
 		}
-	})
-	during := r.stream(l, 200, 500*time.Millisecond, only("k"))()
-	r.degraded(during, true)
-	r.exactly("", during.admitted, 20)
-	r.lift(l, "k", func() { do(t, server, "RPUSH", "list", "x") })
-	r.logged(l, "k", 25)
+	}
+	r.outage(l, 20, 500*time.Millisecond, pop, func() { do(t, server, "RPUSH", "list", "x") }, 25)
 	if err := <-popped; err != nil {
 		t.Error(err)
 	}
@@ -289,7 +268,7 @@ func TestTooManyClients(t *testing.T) {
 	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
 	r.warm(l, "k", 5)
 	var other net.Conn
-	r.inject(func() {
+	occupy := func() {
 		do(t, server, "CLIENT", "KILL", "TYPE", "normal")
 		var err error
 		if other, err = net.Dial("tcp", server.Addr()); err != nil {
@@ -302,12 +281,8 @@ func TestTooManyClients(t *testing.T) {
 		}) {
 			t.Fatal("there is room for another client")
 		}
-	})
-	during := r.stream(l, 200, 300*time.Millisecond, only("k"))()
-	r.degraded(during, true)
-	r.exactly("", during.admitted, 20)
-	r.says("maxclients") // in the advice: the server may close the connection before its error is read
-	r.lift(l, "k", func() {
+	}
+	leave := func() {
 		other.Close()
 		if !eventually(10*time.Second, func() bool {
 			_, err := server.Do("CONFIG", "SET", "maxclients", "10000")
@@ -315,8 +290,9 @@ func TestTooManyClients(t *testing.T) {
 		}) {
 			t.Fatal("the server does not take more clients")
 		}
-	})
-	r.logged(l, "k", 25)
+	}
+	// It is heard in the advice, as the server may close the connection before its error is read.
+	r.outage(l, 20, 300*time.Millisecond, occupy, leave, 25, "maxclients")
 }
 
 // Clients that are configured wrongly never recover, but their errors name the cause.

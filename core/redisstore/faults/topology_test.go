@@ -103,13 +103,9 @@ func clusterHangsAtFirst(t *testing.T, c *redistest.Cluster) {
 	r := beginSlowly(t, "cluster hangs at first", "SIGSTOP to all before the first request")
 	defer r.end()
 	l := r.named("at-first", core.PerHour(20), r.cluster(c.Addrs()))
-	r.inject(func() { each(c, (*redistest.Server).Pause) })
-	during := r.stream(l, 200, time.Second, only("k"))()
-	r.degraded(during, true)
-	r.exactly("", during.admitted, 20)
+	resume := func() { each(c, (*redistest.Server).Resume) }
+	r.outage(l, 20, time.Second, func() { each(c, (*redistest.Server).Pause) }, resume, 20)
 	r.bounded()
-	r.lift(l, "k", func() { each(c, (*redistest.Server).Resume) })
-	r.logged(l, "k", 20)
 }
 
 func each(c *redistest.Cluster, f func(*redistest.Server)) {
@@ -216,7 +212,7 @@ func clusterDown(t *testing.T, c *redistest.Cluster) {
 	r.warm(l, "k", 5)
 	key := logKey(t, "down", c.Nodes()...)
 	var killed *redistest.Server
-	r.inject(func() {
+	kill := func() {
 		for _, s := range c.Nodes() {
 			if s != c.Owner(key) {
 				killed = s
@@ -229,13 +225,8 @@ func clusterDown(t *testing.T, c *redistest.Cluster) {
 		}) {
 			t.Fatal("the cluster does not notice")
 		}
-	})
-	during := r.stream(l, 200, time.Second, only("k"))()
-	r.degraded(during, true)
-	r.exactly("", during.admitted, 20)
-	r.says("CLUSTERDOWN")
-	r.lift(l, "k", killed.Restart)
-	r.logged(l, "k", 25)
+	}
+	r.outage(l, 20, time.Second, kill, func() { killed.Restart() }, 25, "CLUSTERDOWN")
 }
 
 func clusterKilled(t *testing.T, c *redistest.Cluster) {
@@ -244,12 +235,8 @@ func clusterKilled(t *testing.T, c *redistest.Cluster) {
 	defer r.end()
 	l := r.named("killed", core.PerHour(quota), r.cluster(c.Addrs()))
 	r.warm(l, "k", quota-20)
-	r.inject(func() { each(c, (*redistest.Server).Kill) })
-	during := r.stream(l, 200, time.Second, only("k"))()
-	r.degraded(during, true)
-	r.exactly("outage ", during.admitted, quota)
-	r.lift(l, "k", func() { each(c, (*redistest.Server).Restart) })
-	r.logged(l, "k", quota)
+	restart := func() { each(c, (*redistest.Server).Restart) }
+	r.outage(l, quota, time.Second, func() { each(c, (*redistest.Server).Kill) }, restart, quota)
 }
 
 // The writes that the master had not replicated are lost, and no more than those is admitted again.
@@ -316,15 +303,12 @@ func TestSentinelHangs(t *testing.T) {
 	l := r.limiter(core.PerHour(40), rdb)
 	r.warm(l, "k", 5)
 	replicated(t, f, 5)
-	r.inject(func() {
+	inject := func() {
 		f.Sentinels[0].Pause()
 		f.Master.Kill()
-	})
-	during := r.stream(l, 200, time.Second, only("k"))() // after 2 s it would trust its clock no more, for 30 s
-	r.degraded(during, true)
-	r.exactly("", during.admitted, 40)
-	r.lift(l, "k", f.Sentinels[0].Resume)
-	r.logged(l, "k", 45)
+	}
+	// After 2 s the Sentinel would trust its clock no more, for 30 s.
+	r.outage(l, 40, time.Second, inject, f.Sentinels[0].Resume, 45)
 }
 
 // A replica whose clock differs becomes the master, which has the same effect as shifting the log's instants.
