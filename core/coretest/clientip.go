@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -118,35 +117,6 @@ func ClientIP(t *testing.T, serve Serve) {
 				}
 			}
 		})
-	}
-}
-
-// spoofing sends requests whose headers claim a new address each time. By default
-// no such header is trusted, so exactly the quota of requests runs.
-func spoofing(t *testing.T, serve Serve) {
-	const requests, quota = 200, 7
-	ran := 0
-	send := serve(t, func() string { ran++; return text }, limiterFor(t, new(FakeStore), core.PerHour(quota), core.ByIP()))
-	for i := range requests {
-		r := newRequest(t, http.MethodGet)
-		address := fmt.Sprintf("%d.%d.%d.%d", 1+rand.IntN(220), rand.IntN(256), rand.IntN(256), 1+rand.IntN(250))
-		for _, name := range []string{
-			"X-Forwarded-For", "X-Real-IP", "True-Client-IP",
-			"CF-Connecting-IP", "X-Client-IP", "Fastly-Client-IP",
-		} {
-			r.Header.Set(name, address)
-		}
-		r.Header.Set("Forwarded", "for="+address)
-		want := http.StatusOK
-		if i >= quota {
-			want = http.StatusTooManyRequests
-		}
-		if got := send(r).StatusCode; got != want {
-			t.Fatalf("request %d: status %d, want %d", i+1, got, want)
-		}
-	}
-	if ran != quota {
-		t.Errorf("the handler ran %d times, want %d", ran, quota)
 	}
 }
 
