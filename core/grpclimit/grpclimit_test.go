@@ -29,14 +29,29 @@ import (
 
 var perMinute = core.PerMinute(1)
 
-// A denied call comes to the server once, whatever the client retries.
+// overHTTP has net/http serve a server of grpc-go behind a limiter, and returns a client that retries Unavailable.
+func overHTTP(t *testing.T, l *core.Limiter) (*grpc.ClientConn, *arrived) {
+	t.Helper()
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpclimit.Unary(l)), grpc.StreamInterceptor(grpclimit.Stream(l)))
+	server.RegisterService(&description, new(echo))
+	url, a := newHTTP(t, server)
+	return dial(t, strings.TrimPrefix(url, "http://"), retrying("UNAVAILABLE")), a
+}
+
+// A denied call comes to the server once, whatever the client retries and whoever serves.
 func TestDenied(t *testing.T) {
-	for name, opts := range map[string][]grpc.DialOption{
-		"default": nil, "retrying": {retrying("UNAVAILABLE")},
+	for name, start := range map[string]func(*testing.T, *core.Limiter) (*grpc.ClientConn, *arrived){
+		"default": func(t *testing.T, l *core.Limiter) (*grpc.ClientConn, *arrived) {
+			return newGRPC(t, new(echo), []*core.Limiter{l})
+		},
+		"retrying": func(t *testing.T, l *core.Limiter) (*grpc.ClientConn, *arrived) {
+			return newGRPC(t, new(echo), []*core.Limiter{l}, retrying("UNAVAILABLE"))
+		},
+		"net/http": overHTTP,
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := withPatience(t)
-			c, a := newGRPC(t, new(echo), []*core.Limiter{newLimiter(t, perMinute, core.ByIP())}, opts...)
+			c, a := start(t, newLimiter(t, perMinute, core.ByIP()))
 			var header metadata.MD
 			if err := c.Invoke(ctx, callMethod, new(text), new(text), grpc.Header(&header)); err != nil {
 				t.Fatal(err)
@@ -593,28 +608,12 @@ func TestRefundCallerGone(t *testing.T) {
 	}
 }
 
-// A server of grpc-go that is served by net/http has interceptors as well.
-func TestServeHTTP(t *testing.T) {
-	l := newLimiter(t, perMinute, core.ByIP())
-	server := grpc.NewServer(grpc.UnaryInterceptor(grpclimit.Unary(l)), grpc.StreamInterceptor(grpclimit.Stream(l)))
-	server.RegisterService(&description, new(echo))
-	url, a := newHTTP(t, server)
-	c := dial(t, strings.TrimPrefix(url, "http://"), retrying("UNAVAILABLE"))
-	for i := range 3 {
-		md, err := ask(withPatience(t), c)
-		if i > 0 {
-			expectExhausted(t, err)
-			expectFields(t, md)
-		} else if err != nil || len(md["ratelimit"]) != 1 {
-			t.Errorf("%v, metadata %v", err, md)
-		}
-		a.expect(t, 1)
-	}
-	boom := newLimiter(t, perMinute, core.By(func(context.Context) (string, error) { panic(http.ErrAbortHandler) }))
-	server = grpc.NewServer(grpc.UnaryInterceptor(grpclimit.Unary(boom)))
-	server.RegisterService(&description, new(echo))
-	url, _ = newHTTP(t, server)
-	if _, err := ask(withPatience(t), dial(t, strings.TrimPrefix(url, "http://"))); status.Code(err) != codes.Internal {
+// Where net/http serves, http.ErrAbortHandler in a callback is answered all the same.
+func TestAbortOverHTTP(t *testing.T) {
+	c, _ := overHTTP(t, newLimiter(t, perMinute, core.By(func(context.Context) (string, error) {
+		panic(http.ErrAbortHandler)
+	})))
+	if _, err := ask(withPatience(t), c); status.Code(err) != codes.Internal {
 		t.Error(err)
 	}
 }
