@@ -97,51 +97,59 @@ func onHandler(t *testing.T, h http.Handler) string {
 	return server.URL
 }
 
-// The rows of docs/proxies.md for what frameworks compute of forwarding headers. Each is set to believe everybody, as
-// its own answer shows, and a client at localhost forges another address with each of four requests, at a quota of two.
+// Each of these serves with an app that takes its client's address from a header, limits by a key, and answers with
+// the address that the framework has found.
+func inGin(t *testing.T, limit core.Limit, k core.Key) string {
+	gin.SetMode(gin.TestMode)
+	r := gin.New()
+	if err := r.SetTrustedProxies([]string{"127.0.0.1"}); err != nil {
+		t.Fatal(err)
+	}
+	r.Use(ginlimit.New(limit, k))
+	r.GET("/", func(c *gin.Context) { c.String(200, c.ClientIP()) })
+	return onHandler(t, r)
+}
+
+func inEcho(t *testing.T, limit core.Limit, k core.Key) string {
+	e := echo.New()
+	e.IPExtractor = echo.ExtractIPFromXFFHeader()
+	e.Use(echolimit.New(limit, k))
+	e.GET("/", func(c echo.Context) error { return c.String(200, c.RealIP()) })
+	return onHandler(t, e)
+}
+
+func inFiber(t *testing.T, limit core.Limit, k core.Key) string {
+	app := fiber.New(fiber.Config{
+		DisableStartupMessage: true, ProxyHeader: "X-Real-IP",
+		EnableTrustedProxyCheck: true, TrustedProxies: []string{"127.0.0.1"},
+	})
+	app.Use(fiberlimit.New(limit, k))
+	app.Get("/", func(c *fiber.Ctx) error { return c.SendString(c.IP()) })
+	return onListener(t, app.Listener, app.Shutdown)
+}
+
+func inChi(t *testing.T, limit core.Limit, k core.Key) string {
+	r := chi.NewRouter()
+	r.Use(middleware.RealIP, chilimit.New(limit, k))
+	r.Get("/", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.RemoteAddr) })
+	return onHandler(t, r)
+}
+
+func beforeChi(t *testing.T, limit core.Limit, k core.Key) string {
+	r := chi.NewRouter()
+	r.Use(chilimit.New(limit, k), middleware.RealIP)
+	r.Get("/", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.RemoteAddr) })
+	return onHandler(t, r)
+}
+
+// The rows of docs/proxies.md for what frameworks compute of forwarding headers. Each believes localhost, as its own
+// answer shows, and a client there forges another address with each of four requests, at a quota of two.
 func TestFrameworksForwardedAddresses(t *testing.T) {
-	limit := core.PerHour(2)
 	trusted, other := core.ByForwardedIP("127.0.0.1"), core.ByForwardedIP("10.0.0.0/8")
-	inGin := func(t *testing.T, k core.Key) string {
-		gin.SetMode(gin.TestMode)
-		r := gin.New()
-		if err := r.SetTrustedProxies([]string{"0.0.0.0/0"}); err != nil {
-			t.Fatal(err)
-		}
-		r.Use(ginlimit.New(limit, k))
-		r.GET("/", func(c *gin.Context) { c.String(200, c.ClientIP()) })
-		return onHandler(t, r)
-	}
-	inEcho := func(t *testing.T, k core.Key) string {
-		e := echo.New()
-		e.IPExtractor = echo.ExtractIPFromXFFHeader()
-		e.Use(echolimit.New(limit, k))
-		e.GET("/", func(c echo.Context) error { return c.String(200, c.RealIP()) })
-		return onHandler(t, e)
-	}
-	inFiber := func(t *testing.T, k core.Key) string {
-		app := fiber.New(fiber.Config{DisableStartupMessage: true, ProxyHeader: "X-Forwarded-For"})
-		app.Use(fiberlimit.New(limit, k))
-		app.Get("/", func(c *fiber.Ctx) error { return c.SendString(c.IP()) })
-		return onListener(t, app.Listener, app.Shutdown)
-	}
-	answer := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.RemoteAddr) }
-	inChi := func(t *testing.T, k core.Key) string {
-		r := chi.NewRouter()
-		r.Use(middleware.RealIP, chilimit.New(limit, k))
-		r.Get("/", answer)
-		return onHandler(t, r)
-	}
-	beforeChi := func(t *testing.T, k core.Key) string {
-		r := chi.NewRouter()
-		r.Use(chilimit.New(limit, k), middleware.RealIP)
-		r.Get("/", answer)
-		return onHandler(t, r)
-	}
 	held, free := []int{200, 200, 429, 429}, []int{200, 200, 200, 200}
 	for _, c := range []struct {
 		desc, row string
-		serve     func(*testing.T, core.Key) string
+		serve     func(*testing.T, core.Limit, core.Key) string
 		key       core.Key
 		want      []int
 	}{
@@ -163,10 +171,10 @@ func TestFrameworksForwardedAddresses(t *testing.T) {
 			if c.row != "" {
 				rowOf(t, c.row)
 			}
-			url := c.serve(t, c.key)
+			url := c.serve(t, core.PerHour(2), c.key)
 			var got []int
 			for _, forged := range []string{"6.6.6.1", "6.6.6.2", "6.6.6.3", "6.6.6.4"} {
-				w, body := ask(t, http.MethodGet, url, "", "X-Forwarded-For: "+forged)
+				w, body := ask(t, http.MethodGet, url, "", "X-Forwarded-For: "+forged, "X-Real-IP: "+forged)
 				got = append(got, w.StatusCode)
 				if w.StatusCode == 200 && !strings.HasPrefix(body, forged) {
 					t.Errorf("the framework takes the client for %s, want %s", body, forged)
@@ -182,53 +190,31 @@ func TestFrameworksForwardedAddresses(t *testing.T) {
 // The rows of docs/proxies.md for addresses that frameworks find, with the settings that they name, at a quota of one.
 // The addresses of one /64 are one client.
 func TestFoundAddresses(t *testing.T) {
-	limit := core.PerHour(1)
-	onGin := func(t *testing.T) string {
-		gin.SetMode(gin.TestMode)
-		r := gin.New()
-		if err := r.SetTrustedProxies([]string{"127.0.0.1"}); err != nil {
-			t.Fatal(err)
-		}
-		//nolint:lll // as the page has it
-		key := core.ByAddr(func(c *gin.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.ClientIP()); return a, nil })
-		r.Use(ginlimit.New(limit, key))
-		r.GET("/", func(*gin.Context) {})
-		return onHandler(t, r)
-	}
-	onEcho := func(t *testing.T) string {
-		e := echo.New()
-		e.IPExtractor = echo.ExtractIPFromXFFHeader()
-		//nolint:lll // as the page has it
-		key := core.ByAddr(func(c echo.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.RealIP()); return a, nil })
-		e.Use(echolimit.New(limit, key))
-		e.GET("/", func(echo.Context) error { return nil })
-		return onHandler(t, e)
-	}
-	onFiber := func(t *testing.T) string {
-		app := fiber.New(fiber.Config{
-			DisableStartupMessage: true, ProxyHeader: "X-Real-IP",
-			EnableTrustedProxyCheck: true, TrustedProxies: []string{"127.0.0.1"},
-		})
-		key := core.ByAddr(func(c *fiber.Ctx) (netip.Addr, error) { a, _ := netip.ParseAddr(c.IP()); return a, nil })
-		app.Use(fiberlimit.New(limit, key))
-		app.Get("/", func(*fiber.Ctx) error { return nil })
-		return onListener(t, app.Listener, app.Shutdown)
-	}
 	source, err := os.ReadFile("proxies_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for row, serve := range map[string]func(*testing.T) string{"gin": onGin, "echo": onEcho, "fiber": onFiber} {
+	for row, c := range map[string]struct {
+		serve func(*testing.T, core.Limit, core.Key) string
+		key   core.Key
+	}{
+		"gin": {inGin,
+			core.ByAddr(func(c *gin.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.ClientIP()); return a, nil })},
+		"echo": {inEcho,
+			core.ByAddr(func(c echo.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.RealIP()); return a, nil })},
+		"fiber": {inFiber,
+			core.ByAddr(func(c *fiber.Ctx) (netip.Addr, error) { a, _ := netip.ParseAddr(c.IP()); return a, nil })},
+	} {
 		t.Run(row, func(t *testing.T) {
 			page, err := os.ReadFile("../docs/proxies.md")
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, line, _ := strings.Cut(string(page), "\n| "+row+" | `")
-			if line, _, _ = strings.Cut(line, "`"); line == "" || !bytes.Contains(source, []byte("key := "+line+"\n")) {
+			if line, _, _ = strings.Cut(line, "`"); line == "" || !bytes.Contains(source, []byte(line+"},\n")) {
 				t.Errorf("docs/proxies.md has a line that this test does not run: %q", line)
 			}
-			url := serve(t)
+			url := c.serve(t, core.PerHour(1), c.key)
 			for _, c := range []struct {
 				address string
 				want    int
