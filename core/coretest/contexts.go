@@ -46,15 +46,26 @@ func (s handlers[C]) callbacks(t *testing.T) {
 
 type contextKey struct{}
 
-// ByValue finds what earlier middleware has set in the framework's context or in the request's.
+// ByValue finds what earlier middleware has set in the framework's context or in the request's. What is in the latter
+// stays there, beside the decision.
 func (s handlers[C]) values(t *testing.T) {
-	for _, put := range []func(C){
-		func(c C) { s.Set(c, "user", "ann") },
-		func(c C) { s.SetContext(c, context.WithValue(s.Context(c), contextKey{}, "ann")) },
+	for _, earlier := range []struct {
+		set  func(C)
+		left any // in the request's context
+	}{
+		{func(c C) { s.Set(c, "user", "ann") }, nil},
+		{func(c C) { s.SetContext(c, context.WithValue(s.Context(c), contextKey{}, "ann")) }, "ann"},
 	} {
-		app := s.App(nil, s.served,
-			func(next func(C) error) func(C) error { return func(c C) error { put(c); return next(c) } },
-			s.New(core.PerMinute(1), core.First(core.ByValue("user"), core.ByValue(contextKey{}))))
+		app := s.App(nil, func(c C) error {
+			left := s.Context(c).Value(contextKey{})
+			if _, ok := core.DecisionFrom(s.Context(c)); !ok || left != earlier.left {
+				t.Errorf("the context has a decision: %v, and %v; want %v", ok, left, earlier.left)
+			}
+			return s.served(c)
+		}, func(next func(C) error) func(C) error {
+			return func(c C) error { earlier.set(c); return next(c) }
+		}, s.New(core.PerMinute(1), core.First(core.ByValue("user"), core.ByValue(contextKey{})),
+			core.WithDecisionInContext()))
 		if first, second := get(t, app), get(t, app); first.Code != 200 || second.Code != 429 {
 			t.Errorf("status %d, then %d", first.Code, second.Code)
 		}

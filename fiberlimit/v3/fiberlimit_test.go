@@ -193,5 +193,3 @@ func TestRefundMounted(t *testing.T) {
 		t.Errorf("status %d, body %q, asked about %d", status, body, asked)
 	}
 }
-
-type contextKey struct{}
