@@ -1,7 +1,6 @@
 package chilimit_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,23 +39,6 @@ func ExampleNew() {
 	// 429 "2-per-hour";q=2;w=3600 application/problem+json
 }
 
-// Retry-After and the RateLimit fields are set already, and so is the status.
-func ExampleWithDeny() {
-	r := chi.NewRouter()
-	r.Use(chilimit.New(core.PerHour(1), core.ByIP(),
-		chilimit.WithDeny(func(w http.ResponseWriter, _ *http.Request, d core.Decision) {
-			fmt.Fprintf(w, "slow down: %s", d.Violated[0])
-		}),
-	))
-	r.Get("/", hello)
-
-	show(r, "/")
-	show(r, "/")
-	// Output:
-	// / 200 Hello!
-	// / 429 slow down: 1-per-hour
-}
-
 // The error is for operators: do not send its text to clients.
 func ExampleWithError() {
 	r := chi.NewRouter()
@@ -90,31 +72,6 @@ func ExampleByRoute() {
 	// /users/1 200 Hello!
 	// /users/2 429 slow down
 	// /teams/1 200 Hello!
-}
-
-// The limiter of the middleware is also there for your own code, such as that which gives an address its quota back.
-func ExampleFrom() {
-	limiter, err := core.New(core.PerHour(1), core.ByIP(),
-		chilimit.WithDeny(func(w http.ResponseWriter, _ *http.Request, _ core.Decision) {
-			io.WriteString(w, "slow down")
-		}))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	r := chi.NewRouter()
-	r.With(chilimit.From(limiter)).Get("/", hello)
-
-	show(r, "/")
-	show(r, "/")
-	if err := limiter.Reset(context.Background(), "192.0.2.1"); err != nil {
-		fmt.Println(err)
-	}
-	show(r, "/")
-	// Output:
-	// / 200 Hello!
-	// / 429 slow down
-	// / 200 Hello!
 }
 
 const limits = `

@@ -1,7 +1,6 @@
 package nethttp_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -103,25 +102,6 @@ func TestForeignCallbacks(t *testing.T) {
 	}
 	if got := message(func() { nethttp.From(nil) }); !strings.Contains(got, "core.New") {
 		t.Errorf("From(nil): %s", got)
-	}
-}
-
-func TestContextCallbacks(t *testing.T) {
-	type key struct{}
-	h := nethttp.New(core.PerMinute(1), core.By(func(ctx context.Context) (string, error) {
-		user, _ := ctx.Value(key{}).(string)
-		return user, nil
-	}))(ok)
-	as := func(user string) func(*http.Request) {
-		return func(r *http.Request) { *r = *r.WithContext(context.WithValue(r.Context(), key{}, user)) }
-	}
-	for _, c := range []struct {
-		user   string
-		status int
-	}{{"ann", 200}, {"bob", 200}, {"ann", 429}, {"", 400}} {
-		if w := get(h, as(c.user)); w.Code != c.status {
-			t.Errorf("user %q: status %d, want %d", c.user, w.Code, c.status)
-		}
 	}
 }
 

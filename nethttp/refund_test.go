@@ -24,6 +24,15 @@ var byUser = core.ByHeader("User", core.Unverified)
 // ann asks as somebody; others go by another name.
 func ann(r *http.Request) { r.Header.Set("User", "ann") }
 
+// asking returns a limiter of nine a minute, and the statuses that it asks WithRefund about.
+func asking() (limit func(http.Handler) http.Handler, asked chan int) {
+	asked = make(chan int, 1)
+	return nethttp.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ *http.Request, status int) bool {
+		asked <- status
+		return false
+	})), asked
+}
+
 // unwrapped is a writer of which only http.ResponseController finds out that it can be hijacked.
 type unwrapped struct{ http.ResponseWriter }
 
@@ -40,11 +49,7 @@ func TestRefundUpgradeBehindUnwrap(t *testing.T) {
 			}{unwrapped{w}, w.(http.Flusher)}
 		},
 	} {
-		asked := make(chan int, 1)
-		limit := nethttp.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ *http.Request, status int) bool {
-			asked <- status
-			return false
-		}))
+		limit, asked := asking()
 		var flushes, could bool
 		h := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, flushes = w.(http.Flusher)
@@ -131,11 +136,7 @@ func TestWritersOfHTTP3(t *testing.T) {
 
 // A CONNECT that net/http serves is watched as any other request.
 func TestConnectOfNetHTTP(t *testing.T) {
-	asked := make(chan int, 1)
-	limit := nethttp.New(core.PerMinute(9), core.ByIP(), core.WithRefund(func(_ *http.Request, status int) bool {
-		asked <- status
-		return false
-	}))
+	limit, asked := asking()
 	server := httptest.NewUnstartedServer(limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 	})))
