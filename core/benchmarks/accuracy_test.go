@@ -17,27 +17,15 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-
-	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// With this folder to write to, a test binary is the program.
-	accuracyDir = "SASH_BENCHMARKS_ACCURACY"
-	// This faulty contestant takes the place of all but sash.
-	accuracyOf = "SASH_BENCHMARKS_FAULTY"
-)
+// With this folder to write to, a test binary is the program.
+const accuracyDir = "SASH_BENCHMARKS_ACCURACY"
 
 func TestMain(m *testing.M) {
 	dir := os.Getenv(accuracyDir)
 	if dir == "" {
 		os.Exit(m.Run())
-	}
-	if name := os.Getenv(accuracyOf); name != "" {
-		finish(accuracy(dir, func(redis.UniversalClient) []contestant {
-			return []contestant{algorithm("sash", exact, one, local), faulty()[name]}
-		}))
-		return
 	}
 	os.Args = []string{"benchmarks", "-out", dir, "accuracy"}
 	main()
@@ -103,7 +91,7 @@ func TestVerdict(t *testing.T) {
 }
 
 // asProgram runs this test binary as the program and returns its output and the folder it has written to.
-func asProgram(t *testing.T, of string) (stdout, stderr, dir string, err error) {
+func asProgram(t *testing.T) (stdout, stderr, dir string, err error) {
 	t.Helper()
 	connect(t) // or skip the test
 	dir = t.TempDir()
@@ -115,7 +103,7 @@ func asProgram(t *testing.T, of string) (stdout, stderr, dir string, err error) 
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), accuracyDir+"="+dir, accuracyOf+"="+of)
+	cmd.Env = append(os.Environ(), accuracyDir+"="+dir)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
@@ -124,7 +112,7 @@ func asProgram(t *testing.T, of string) (stdout, stderr, dir string, err error) 
 
 // TestAccuracy runs the program. README.md must have the tables that it prints.
 func TestAccuracy(t *testing.T) {
-	stdout, stderr, dir, err := asProgram(t, "")
+	stdout, stderr, dir, err := asProgram(t)
 	if err != nil || stderr != "" {
 		t.Fatalf("%v: %s\n%s", err, stderr, stdout)
 	}
@@ -174,25 +162,6 @@ func TestAccuracy(t *testing.T) {
 		const phone, least = 390, 11 // px
 		if size, err := strconv.ParseFloat(found[1], 64); err != nil || size*phone/width < least {
 			t.Errorf("letters of %s are too small where the chart is %d px wide", found[1], phone)
-		}
-	}
-}
-
-// TestAccuracyFails checks that the program prints what is not exact, and then fails.
-func TestAccuracyFails(t *testing.T) {
-	for name, c := range map[string]struct{ row, reason string }{
-		"generous": {"| generous | 1 |", "generous is not exact: herd: 1 above"},
-		"mean":     {"| mean | 1452 |", "mean is not exact: steady: 0 above the quota in one window, 1 denied"},
-		"failing":  {"| failing |", "failing: steady after 0s: no answer"},
-	} {
-		stdout, stderr, dir, err := asProgram(t, name)
-		var status *exec.ExitError
-		if !errors.As(err, &status) || status.ExitCode() != 1 || !strings.Contains(stderr, c.reason) {
-			t.Errorf("%s: %v: %s", name, err, stderr)
-		}
-		readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
-		if err != nil || !strings.Contains(stdout, c.row) || !strings.Contains(string(readme), stdout) {
-			t.Errorf("%s is not told: %v\n%s", name, err, stdout)
 		}
 	}
 }

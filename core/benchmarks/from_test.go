@@ -38,6 +38,12 @@ func get(h http.Handler, edits ...func(*http.Request)) *httptest.ResponseRecorde
 	return w
 }
 
+// second answers the second of two requests.
+func second(h http.Handler) *httptest.ResponseRecorder {
+	get(h)
+	return get(h)
+}
+
 // forged returns the statuses of three requests at a quota of one, each with another X-Forwarded-For.
 func forged(h http.Handler) (statuses []int) {
 	for i := range 3 {
@@ -98,9 +104,7 @@ func TestDifferences(t *testing.T) {
 			return reset > fmt.Sprint(time.Now().Unix())
 		}},
 		{"ulule-limiter", "**The body of a denial** is `Limit exceeded` there", func() bool {
-			h := ululeOnHTTP()
-			get(h)
-			w := get(h)
+			w := second(ululeOnHTTP())
 			return w.Code == 429 && strings.TrimSpace(w.Body.String()) == "Limit exceeded"
 		}},
 		{"httprate", "are answered with 428 and their text there", func() bool {
@@ -110,13 +114,10 @@ func TestDifferences(t *testing.T) {
 		}},
 		{"httprate", "**`Retry-After`** is the whole window there", func() bool {
 			h := httprate.LimitBy(1, time.Minute, httprate.KeyByEndpoint)(answer)
-			get(h)
-			return get(h).Header().Get("Retry-After") == "60"
+			return second(h).Header().Get("Retry-After") == "60"
 		}},
 		{"httprate", "**The body of a denial** is `Too Many Requests` there", func() bool {
-			h := httprate.LimitBy(1, time.Minute, httprate.KeyByEndpoint)(answer)
-			get(h)
-			w := get(h)
+			w := second(httprate.LimitBy(1, time.Minute, httprate.KeyByEndpoint)(answer))
 			return w.Code == 429 && strings.TrimSpace(w.Body.String()) == "Too Many Requests"
 		}},
 		{"httprate", "**Header fields** are `X-RateLimit-*` there", func() bool {
@@ -161,8 +162,7 @@ func TestDifferences(t *testing.T) {
 		}},
 		{"tollbooth", "limits each client at each path by default", func() bool {
 			h := tollboothOnHTTP()
-			get(h)
-			return get(h).Code == 429 && get(h, func(r *http.Request) { r.URL.Path = "/b" }).Code == 200
+			return second(h).Code == 429 && get(h, func(r *http.Request) { r.URL.Path = "/b" }).Code == 200
 		}},
 		{"tollbooth", "a request without one passes unlimited there", func() bool {
 			h := tollboothOnHTTP()
@@ -171,9 +171,7 @@ func TestDifferences(t *testing.T) {
 			return get(h, anonymous).Code == 200
 		}},
 		{"tollbooth", "**`Retry-After`** is not sent there", func() bool {
-			h := tollboothOnHTTP()
-			get(h)
-			w := get(h)
+			w := second(tollboothOnHTTP())
 			return w.Code == 429 && w.Header().Get("Retry-After") == ""
 		}},
 		{"tollbooth", "**A header value that is not listed**, or none, passes unlimited there", func() bool {
@@ -209,9 +207,7 @@ func TestDifferences(t *testing.T) {
 			return slices.Equal(forged(echoOnHTTP()), all)
 		}},
 		{"echo-limiter", "none there, so clients do not know how long to wait", func() bool {
-			h := echoOnHTTP()
-			get(h)
-			w := get(h)
+			w := second(echoOnHTTP())
 			return w.Code == 429 && w.Header().Get("Retry-After") == "" && w.Header().Get("X-RateLimit-Limit") == ""
 		}},
 		{"echo-limiter", "**A request without an identifier** gets status 403 there", func() bool {
