@@ -1,9 +1,9 @@
 package dashboard_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -157,7 +157,7 @@ func TestOverrides(t *testing.T) {
 
 // Every mistake is told as text. What a store says is not.
 func TestOverrideMistakes(t *testing.T) {
-	s := &failing{MemoryStore: core.NewMemoryStore()}
+	s := new(counting)
 	p, _ := overridden(t, s)
 	h := dashboard.Handler(&p.board, dashboard.WithActions(anybody))
 	long := strings.Repeat("n", 201)
@@ -190,7 +190,7 @@ func TestOverrideMistakes(t *testing.T) {
 			}
 		}
 	}
-	s.fails = true
+	s.Fail(&store.StoreError{Err: errors.New("192.0.2.7 is away"), Class: "timeout"})
 	w := serve(t, h, http.MethodPost, "/override", "{"+right+"}")
 	if text := strings.TrimSpace(w.Body.String()); w.Code != 502 || text != "the store does not answer: timeout" {
 		t.Errorf("%d, %s", w.Code, w.Body)
@@ -206,29 +206,16 @@ func TestOverrideMistakes(t *testing.T) {
 	}
 }
 
-// failing is a store whose overrides are away when it is told so.
-type failing struct {
-	*core.MemoryStore
+// counting counts how often the overrides of a policy are read.
+type counting struct {
+	coretest.FakeStore
 
-	fails bool
 	reads atomic.Int64
 }
 
-func (s *failing) away() error {
-	if !s.fails {
-		return nil
-	}
-	return &store.StoreError{Err: fmt.Errorf("192.0.2.7 is away"), Class: "timeout"} //nolint:err113 // for this test
-}
-
-func (s *failing) SetOverride(ctx context.Context, policy string, o store.Override) error {
-	return cmp.Or(s.away(), s.MemoryStore.SetOverride(ctx, policy, o))
-}
-
-func (s *failing) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
+func (s *counting) Overrides(ctx context.Context, policy, known string) (string, []store.Override, error) {
 	s.reads.Add(1)
-	version, all, err := s.MemoryStore.Overrides(ctx, policy, known)
-	return version, all, cmp.Or(s.away(), err)
+	return s.FakeStore.Overrides(ctx, policy, known)
 }
 
 // The page tells how many processes enforce which version of a file of rules.
