@@ -60,56 +60,45 @@ func TestRueidis(t *testing.T) {
 // What goes wrong has the class that it has with go-redis, and scripts are sent again after SCRIPT FLUSH.
 func TestRueidisErrors(t *testing.T) {
 	server := redistest.Start(t)
-	client := connect(t, server)
-	limiter, err := core.New(core.PerMinute(5), core.ByText(), core.WithStore(redisstore.New(client)),
-		core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
-	if err != nil {
-		t.Fatal(err)
+	open := func(client RueidisClient) (expect func(class string)) {
+		limiter, err := core.New(core.PerMinute(5), core.ByText(), core.WithStore(redisstore.New(client)),
+			core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { limiter.Close() })
+		return func(class string) {
+			t.Helper()
+			_, err := limiter.Allow(t.Context(), "k")
+			var failed *core.StoreError
+			if errors.As(err, &failed) != (class != "") || failed != nil && failed.Class != class {
+				t.Errorf("%v, want class %q", err, class)
+			}
+		}
 	}
-	defer limiter.Close()
 	do := func(args ...string) {
+		t.Helper()
 		if _, err := server.Do(args...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := func(class string) {
-		t.Helper()
-		_, err := limiter.Allow(t.Context(), "k")
-		var failed *core.StoreError
-		if errors.As(err, &failed) != (class != "") || failed != nil && failed.Class != class {
-			t.Errorf("%v, want class %q", err, class)
-		}
-	}
-	want("")
+	client := connect(t, server)
+	expect, expectOther := open(client), open(connect(t, server))
+	expect("")
+	expectOther("")
 	do("SCRIPT", "FLUSH")
-	want("")
+	expect("")
 	if err := redisstore.Check(t.Context(), client); err != nil {
 		t.Error(err)
 	}
 	do("CONFIG", "SET", "min-replicas-to-write", "3")
-	want(redisstore.ClassReadOnly)
+	expect(redisstore.ClassReadOnly)
 	do("CONFIG", "SET", "min-replicas-to-write", "0")
-	want("")
+	expect("")
 	client.Close()
-	want(redisstore.ClassPool)
-}
-
-func TestRueidisWithoutServer(t *testing.T) {
-	server := redistest.Start(t)
-	limiter, err := core.New(core.PerMinute(5), core.ByText(), core.WithStore(redisstore.New(connect(t, server))),
-		core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer limiter.Close()
-	if d, err := limiter.Allow(t.Context(), "k"); err != nil || !d.Allowed {
-		t.Fatal(d, err)
-	}
+	expect(redisstore.ClassPool)
 	server.Kill()
-	var failed *core.StoreError
-	if _, err := limiter.Allow(t.Context(), "k"); !errors.As(err, &failed) || failed.Class != redisstore.ClassRefused {
-		t.Errorf("%v, want class refused", err)
-	}
+	expectOther(redisstore.ClassRefused)
 }
 
 // The README shows the client of rueidis as it is here.

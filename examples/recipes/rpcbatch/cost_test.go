@@ -42,11 +42,7 @@ func server(t *testing.T, quota int) (url string, executed *atomic.Int64) {
 
 func post(t *testing.T, url string, body io.Reader) *http.Response {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := http.DefaultClient.Do(r)
+	w, err := http.Post(url, "application/json", body)
 	if err != nil {
 		t.Fatal(err)
 	}
