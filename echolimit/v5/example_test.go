@@ -40,31 +40,6 @@ func ExampleNew() {
 	// 429 "2-per-hour";q=2;w=3600 application/problem+json
 }
 
-// Users that earlier middleware has authenticated have a quota of their own. All other requests count by address.
-func ExampleNew_key() {
-	e := echo.New()
-	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc { // stands in for your authentication
-		return func(c *echo.Context) error {
-			c.Set("user", c.QueryParam("user"))
-			return next(c)
-		}
-	})
-	user := func(c *echo.Context) (string, error) {
-		name, _ := c.Get("user").(string)
-		return name, nil // an empty string is no key
-	}
-	e.Use(echolimit.New(core.PerHour(1), core.First(core.By(user), core.ByIP())))
-	e.GET("/", hello)
-
-	for _, path := range []string{"/?user=ann", "/?user=bob", "/"} {
-		show(e, path)
-	}
-	// Output:
-	// /?user=ann 200 Hello!
-	// /?user=bob 200 Hello!
-	// / 200 Hello!
-}
-
 // Retry-After and the RateLimit fields are set already.
 func ExampleWithDeny() {
 	e := echo.New()

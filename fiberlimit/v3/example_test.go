@@ -63,29 +63,6 @@ func ExampleNew() {
 	// 429 "2-per-hour";q=2;w=3600 application/problem+json
 }
 
-// Users that earlier middleware has authenticated have a quota of their own. All other requests count by address.
-func ExampleNew_key() {
-	app := fiber.New()
-	app.Use(func(c fiber.Ctx) error { // stands in for your authentication
-		c.Locals("user", c.Query("user"))
-		return c.Next()
-	})
-	user := func(c fiber.Ctx) (string, error) {
-		name, _ := c.Locals("user").(string)
-		return name, nil // an empty string is no key
-	}
-	app.Use(fiberlimit.New(core.PerHour(1), core.First(core.By(user), core.ByIP())))
-	app.Get("/", hello)
-
-	for _, path := range []string{"/?user=ann", "/?user=bob", "/"} {
-		show(app, path)
-	}
-	// Output:
-	// /?user=ann 200 Hello!
-	// /?user=bob 200 Hello!
-	// / 200 Hello!
-}
-
 // Retry-After and the RateLimit fields are set already, and so is the status.
 func ExampleWithDeny() {
 	app := fiber.New()
