@@ -44,6 +44,9 @@ func Adapter(t *testing.T, c AdapterConfig) {
 		}
 		serve, peers, two = over(HTTP1), over(inProcess), over(HTTP2)
 	}
+	if serve == nil || peers == nil {
+		t.Fatal("coretest.AdapterConfig needs App, or Serve and Peers")
+	}
 	for _, test := range []struct {
 		name string
 		f    func(*testing.T, Serve)

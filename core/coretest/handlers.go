@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,8 +18,8 @@ import (
 // Middleware wraps handlers of a framework whose context is C.
 type Middleware[C any] = func(next func(C) error) func(C) error
 
-// HandlersConfig says how a framework whose handlers return errors is used with the adapter under test. C is the
-// framework's context.
+// HandlersConfig says how a framework with contexts of its own is used with the adapter under test. C is the framework's
+// context.
 type HandlersConfig[C any] struct {
 	// App serves / behind middleware, whatever the method. Errors are answered by onError, unless something has been
 	// sent already, or by the framework's own handler if onError is nil.
@@ -42,6 +43,7 @@ type HandlersConfig[C any] struct {
 	Context    func(C) context.Context
 	SetContext func(C, context.Context)
 
+	// Error, and what follows, is for frameworks whose handlers return errors. Without it, those of the suite return nil.
 	Error   func(status int, text string, cause error) error // of the framework's type
 	IsError func(error) (status int, text string, ok bool)
 	Body    func(status int, text string) string // with which the framework's own handler answers an Error
@@ -67,19 +69,25 @@ type Refund[C any] struct {
 // handlers is the suite of one adapter.
 type handlers[C any] struct{ HandlersConfig[C] }
 
-// Handlers tests what an adapter adds for a framework whose handlers return errors: WithDeny, WithError, callbacks, the
-// answers of error handlers, and which status WithRefund gets. [Adapter] tests everything else.
+// Handlers tests what an adapter adds for a framework with contexts of its own: WithDeny, callbacks, and what is in
+// contexts; and if handlers return errors, WithError, the answers of error handlers, and which status WithRefund gets.
+// [Adapter] tests everything else.
 func Handlers[C any](t *testing.T, c HandlersConfig[C]) {
 	s := handlers[C]{c}
-	c.Middleware["nothing"] = func(next func(C) error) func(C) error { return next }
-	for name, test := range map[string]func(*testing.T){
-		"Deny": s.deny, "ReturnErrors": s.returnErrors, "Panics": s.panics, "Callbacks": s.callbacks,
-		"Values": s.values, "Refusals": s.refusals, "Refunds": s.refunds,
-		"RefundsAndMiddleware": s.refundsAndMiddleware, "RefundsOfPanics": s.refundsOfPanics,
-		"TwoRefunds": s.twoRefunds, "AnsweredOutside": s.answeredOutside, "ClientGone": s.clientGone,
-		"Hijack": s.hijack, "Calls": s.calls, "TimedOut": s.timedOut, "KeepsTheKey": s.keepsTheKey,
-		"Logged": s.logged, "ContextOfKeys": s.contextOfKeys, "Pooled": s.pooled, "UnitTests": s.unitTests,
-	} {
+	tests := map[string]func(*testing.T){
+		"Deny": s.deny, "Callbacks": s.callbacks, "Values": s.values, "Calls": s.calls, "KeepsTheKey": s.keepsTheKey,
+		"ContextOfKeys": s.contextOfKeys, "Pooled": s.pooled, "UnitTests": s.unitTests,
+	}
+	if c.Error != nil {
+		c.Middleware["nothing"] = func(next func(C) error) func(C) error { return next }
+		maps.Copy(tests, map[string]func(*testing.T){
+			"ReturnErrors": s.returnErrors, "Panics": s.panics, "Refusals": s.refusals, "Refunds": s.refunds,
+			"RefundsAndMiddleware": s.refundsAndMiddleware, "RefundsOfPanics": s.refundsOfPanics,
+			"TwoRefunds": s.twoRefunds, "AnsweredOutside": s.answeredOutside, "ClientGone": s.clientGone,
+			"Hijack": s.hijack, "TimedOut": s.timedOut, "Logged": s.logged,
+		})
+	}
+	for name, test := range tests {
 		t.Run(name, test)
 	}
 }

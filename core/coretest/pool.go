@@ -57,13 +57,19 @@ func (s handlers[C]) pooled(t *testing.T) {
 			}
 			return status != http.StatusOK
 		}))
+	fail := func(c C, status int) error {
+		if s.Error != nil {
+			return s.Error(status, "failed", nil)
+		}
+		return s.Answer(c, status, "failed")
+	}
 	app := s.App(nil, func(c C) error {
 		if _, ok := core.DecisionFrom(s.Context(c)); !ok {
 			wrong.Add(1)
 		}
 		switch s.Header(c, "Status") {
 		case "404":
-			return s.Error(404, "gone", nil)
+			return fail(c, 404)
 		case "500":
 			panic("boom")
 		case "502":
@@ -74,7 +80,7 @@ func (s handlers[C]) pooled(t *testing.T) {
 		return func(c C) (err error) {
 			defer func() {
 				if recover() != nil {
-					err = errPlain
+					err = fail(c, 500)
 				}
 			}()
 			return next(c)

@@ -16,23 +16,28 @@ import (
 // The bodies of the refusals of one a minute.
 var minuteBody = strings.NewReplacer("10 seconds", "60 seconds", "3-per-10s", "1-per-minute").Replace(deniedBody)
 
+// The handler of denials answers, and the handler behind the limiter does not run.
 func (s handlers[C]) deny(t *testing.T) {
-	for _, c := range []struct {
+	type denial struct {
 		desc   string
 		deny   func(C, core.Decision) error
 		status int
 		body   string
-	}{
+	}
+	denials := []denial{
 		{"writes nothing", func(C, core.Decision) error { return nil }, 429, ""},
 		{"sets a status", func(c C, _ core.Decision) error { s.SetStatus(c, 418); return nil }, 418, ""},
 		{"writes a body", func(c C, _ core.Decision) error { return s.Write(c, "slow down") }, 429, "slow down"},
 		{"writes both", func(c C, d core.Decision) error {
 			return s.Answer(c, 503, fmt.Sprint(d.RetryAfter.Seconds() > 59))
 		}, 503, "true"},
-		{"returns an error", func(C, core.Decision) error {
+	}
+	if s.Error != nil {
+		denials = append(denials, denial{"returns an error", func(C, core.Decision) error {
 			return s.Error(420, "calm", nil)
-		}, 420, s.Body(420, "calm")},
-	} {
+		}, 420, s.Body(420, "calm")})
+	}
+	for _, c := range denials {
 		ran := 0
 		app := s.App(nil, func(c C) error { ran++; return s.served(c) },
 			s.New(core.PerMinute(1), byUser, s.WithDeny(c.deny)))
@@ -226,10 +231,11 @@ func (s handlers[C]) refusals(t *testing.T) {
 func (s handlers[C]) calls(t *testing.T) {
 	limit := func(opts ...core.Option) Middleware[C] { return s.New(core.PerMinute(1), core.Global(), opts...) }
 	deny := s.WithDeny(func(c C, _ core.Decision) error { return s.Answer(c, 503, "denied") })
-	for want, app := range map[string]http.Handler{
-		"503 denied":                 s.App(nil, s.served, limit(deny)),
-		"429 central Quota Exceeded": s.App(s.central(new([]error)), s.served, limit()),
-	} {
+	apps := map[string]http.Handler{"503 denied": s.App(nil, s.served, limit(deny))}
+	if s.Error != nil {
+		apps["429 central Quota Exceeded"] = s.App(s.central(new([]error)), s.served, limit())
+	}
+	for want, app := range apps {
 		for _, want := range []string{"200 " + text, want} {
 			w := get(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				r.Method = http.MethodPost
