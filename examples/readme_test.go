@@ -52,12 +52,7 @@ var oneLiners = []struct {
 	app := fiber.New(fiber.Config{DisableStartupMessage: true})
 	LINE
 	app.Get("/", func(c *fiber.Ctx) error { return c.SendString("served") })
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
-	go app.Listener(listener)
-	ask("http://" + listener.Addr().String())`},
+	onListener(app.Listener)`},
 	{"fiber v3", "fiberlimit/v3", map[string]string{
 		"fiber":      "github.com/gofiber/fiber/v3",
 		"fiberlimit": "github.com/sashlimit/sash/fiberlimit/v3",
@@ -65,12 +60,9 @@ var oneLiners = []struct {
 	app := fiber.New()
 	LINE
 	app.Get("/", func(c fiber.Ctx) error { return c.SendString("served") })
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
-	go app.Listener(listener, fiber.ListenConfig{DisableStartupMessage: true})
-	ask("http://" + listener.Addr().String())`},
+	onListener(func(l net.Listener) error {
+		return app.Listener(l, fiber.ListenConfig{DisableStartupMessage: true})
+	})`},
 	// Here http is a stand-in, so that the line runs where port 8080 is taken.
 	{"net/http", "", nil, `
 	mux := http.NewServeMux()
@@ -87,6 +79,15 @@ func listen(h http.Handler) {
 	server := httptest.NewServer(h)
 	defer server.Close()
 	ask(server.URL)
+}
+
+func onListener(serve func(net.Listener) error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	go serve(l)
+	ask("http://" + l.Addr().String())
 }
 
 type standIn struct{}
