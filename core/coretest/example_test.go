@@ -51,12 +51,13 @@ func ExampleFakeStore() {
 	decision, err := limiter.Allow(ctx, "customer 7")
 	fmt.Println(decision.Allowed, err)
 
-	store.Fail(errors.New("connection refused"))
+	refused := errors.New("connection refused")
+	store.Fail(refused)
 	_, err = limiter.Allow(ctx, "customer 7")
-	fmt.Println(err != nil)
+	fmt.Println(errors.Is(err, refused), store.Takes())
 	// Output:
 	// true 0s <nil>
 	// false 1m0s <nil>
 	// true <nil>
-	// true
+	// true 3
 }
