@@ -485,7 +485,7 @@ func (f fakeStream) Context() context.Context    { return f.ctx }
 func (f fakeStream) SetHeader(metadata.MD) error { return nil }
 func (f fakeStream) SetTrailer(metadata.MD)      {}
 
-// A limiter that is mounted twice counts once, and two limiters tell of both.
+// Two limiters tell of both.
 func TestSeveralLimiters(t *testing.T) {
 	hour, minute := newLimiter(t, core.PerHour(9), core.ByIP()), newLimiter(t, core.PerMinute(2), core.ByIP())
 	c, _ := newGRPC(t, new(echo), []*core.Limiter{hour, minute})
