@@ -248,12 +248,21 @@ func TestMistakesInBans(t *testing.T) {
 	newLimiter(t, core.PerMinute(1), core.WithBan(core.MaxQuota, core.MaxWindow, most))
 }
 
+// algorithmLimits returns a limit of each algorithm, by its name.
+func algorithmLimits() map[string]core.Limit {
+	l := core.PerMinute(3)
+	return map[string]core.Limit{
+		"fixed window": l.With(core.FixedWindow), "sliding counter": l.With(core.SlidingCounter),
+		"token bucket": core.TokenBucket(l, 3),
+	}
+}
+
 // Options that suit none of the limits are errors that name the option and the algorithm. Beside a limit that they suit
 // they apply to that one.
 func TestMistakesInAlgorithms(t *testing.T) {
 	countDenied, failLocal := core.WithCountDenied(), core.WithFailure(core.FailLocal)
 	lease := core.WithLease(20 * time.Millisecond)
-	for name, limit := range algorithmLimits(3) {
+	for name, limit := range algorithmLimits() {
 		wantMistakes(t, core.New,
 			with(limit, countDenied, "WithCountDenied("+name+"): …cannot count denials"),
 			with(limit, failLocal, "WithFailure(FailLocal)("+name+"): …outage"),
@@ -311,7 +320,7 @@ func TestMistakesOfStores(t *testing.T) {
 		on(plain, minute, "WithSpread(struct { store.Store })", core.WithSpread(0)),
 		on(narrow{full}, core.PerMinute(100), "at most 100", core.WithBan(101, time.Minute, time.Minute)),
 	)
-	for name, limit := range algorithmLimits(3) {
+	for name, limit := range algorithmLimits() {
 		wantMistakes(t, core.New, on(one, limit, "With("+name+"): …this algorithm"))
 	}
 	newLimiter(t, core.PerMinute(100), core.WithStore(narrow{full}), core.WithBan(100, time.Minute, time.Minute))

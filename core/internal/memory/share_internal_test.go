@@ -177,26 +177,64 @@ func (c *crowd) compare(key string) {
 	}
 }
 
-// Live entries keep their places: a flood of keys resets no log, and is admitted no more than the shared logs have.
+// quotas returns a limit of each algorithm that admits so many units at once and in a minute.
+func quotas(quota int) (all []*store.Limit) {
+	for a := store.SlidingLog; a <= store.TokenBucket; a++ {
+		l := &store.Limit{Log: a.String(), Quota: quota, Window: time.Minute, Algorithm: a}
+		if a == store.TokenBucket {
+			l.Refill = quota
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// Live entries keep their places: a flood of keys resets no log. No key gets more than its quota, and all together no
+// more than the shared logs have, whatever the algorithm, alone or beside another log. Afterwards all have their quotas.
 func TestFullStoreKeepsEveryQuota(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const places, quota = 50, 3
-		p := newPolicy(New(places), "p", sliding(quota, time.Minute))
-		for p.allow("victim") {
+	testlen.SkipRace(t)
+	const places, quota = 50, 3
+	for _, limit := range quotas(quota) {
+		for _, beside := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPolicy(New(places), "p", limit)
+				ask := func(key string, units int) (granted int) {
+					takes := []store.Take{{Key: p.key(key), Limit: limit, Cost: units, Mode: store.ModeAtMost}}
+					if beside {
+						takes = append(takes, takes[0])
+						takes[1].Limit = sliding(9, time.Second)
+					}
+					answers := make([]store.Answer, len(takes))
+					p.s.Take(takes, answers)
+					return answers[0].Granted
+				}
+				ask("victim", quota)
+				admitted, total := make(map[string]int), 0
+				for n := range 6000 {
+					key := fmt.Sprint("attacker ", n%2000)
+					granted := ask(key, 1+n%3)
+					if admitted[key] += granted; admitted[key] > quota || n%500 == 0 && ask("victim", 1) > 0 {
+						t.Fatalf("%v: %s has %d, or the victim's log was reset", limit, key, admitted[key])
+					}
+					total += granted
+				}
+				most := (places + shardCount*sharedTexts) * quota
+				if total > most || p.s.Keys() != places || p.s.Shared() == 0 {
+					t.Errorf("%v: %d admitted of %d at most, %d keys, %d takes of shared logs",
+						limit, total, most, p.s.Keys(), p.s.Shared())
+				}
+				time.Sleep(5 * time.Minute)
+				if synctest.Wait(); p.s.Keys() != 0 {
+					t.Errorf("%v: %d keys in the end", limit, p.s.Keys())
+				}
+				for _, key := range []string{"attacker 1", "attacker 1999"} { // also of logs that were shared
+					if n := ask(key, quota); n != quota {
+						t.Errorf("%v: %s is granted %d in the end", limit, key, n)
+					}
+				}
+			})
 		}
-		admitted := 0
-		for i := range 5000 {
-			for p.allow(fmt.Sprint("attacker ", i)) {
-				admitted++
-			}
-			if i%500 == 0 && p.allow("victim") {
-				t.Fatal("a flood of keys reset the victim's log")
-			}
-		}
-		if most := (places + shardCount*sharedTexts) * quota; admitted > most || p.s.Keys() != places {
-			t.Errorf("%d admitted, %d keys; want at most %d, %d", admitted, p.s.Keys(), most, places)
-		}
-	})
+	}
 }
 
 // A new key gets the place of a void entry before the timer removes that. A shared entry has no place: the sweep goes
@@ -248,6 +286,39 @@ func TestNoSecondQuotaOutOfASharedLog(t *testing.T) {
 			t.Errorf("its own log begins at %v, want %v", own.Oldest(), later)
 		}
 	})
+}
+
+// The same holds for numbers: with the next free place the key would have a second quota.
+func TestNoSecondQuotaOutOfSharedNumbers(t *testing.T) {
+	for _, limit := range quotas(1)[1:] {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPolicy(New(1), "p", limit)
+			take := func(key string, want bool) store.Answer {
+				t.Helper()
+				_, a := p.take(key, 1, store.ModeCharge)
+				if a.Allowed != want {
+					t.Errorf("%v: %s: %+v, want allowed %v", limit, key, a, want)
+				}
+				return a
+			}
+			time.Sleep(10 * time.Second)
+			take("a", true)
+			take("b", true)
+			if p.reset("a"); p.s.Keys() != 0 {
+				t.Errorf("%v: %d keys after a reset", limit, p.s.Keys())
+			}
+			wait := take("b", false).Retry
+			time.Sleep(wait - time.Microsecond)
+			take("b", false)
+			time.Sleep(time.Microsecond)
+			take("b", true)
+			take("b", false)
+			time.Sleep(3 * time.Minute)
+			if take("b", true); p.s.Keys() != 1 {
+				t.Errorf("%v: %d keys, want b's own numbers now", limit, p.s.Keys())
+			}
+		})
+	}
 }
 
 // pair returns two keys that share an entry, after it has filled the only place of s.
