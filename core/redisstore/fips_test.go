@@ -60,9 +60,7 @@ func decideUnderFIPS(t *testing.T, addr string) {
 		secret := bytes.Repeat([]byte("s"), 16) // as short as may be
 		l, err := core.New(core.PerHour(2), core.ByIP(), core.WithStore(s), core.WithSecret(secret),
 			core.WithName(name), core.WithFailure(core.FailClosed))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i, want := range []bool{true, true, false} {
 			if d, err := l.Allow(t.Context(), "192.0.2.1"); err != nil || d.Allowed != want {
 				t.Errorf("%s: request %d: allowed %v, %v; want %v", name, i+1, d.Allowed, err, want)

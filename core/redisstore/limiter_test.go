@@ -27,9 +27,7 @@ import (
 func newLimiter(t *testing.T, p core.Policy, s store.Store, opts ...core.Option) *core.Limiter {
 	t.Helper()
 	l, err := core.New(p, core.ByText(), append([]core.Option{core.WithName("test"), core.WithStore(s)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -134,9 +132,7 @@ func TestCommandsOfARequest(t *testing.T) {
 					t.Errorf("%d commands for a request over %v, want %d", client.sent, policy, n)
 				}
 			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, l.Close())
 		})
 	}
 	if log := sends(1, keys, redisstore.WithOneServer()); log != "" {
@@ -212,9 +208,7 @@ func TestLostOverrides(t *testing.T) {
 	rdb := start(t)
 	s, _ := redisstore.New(rdb).(store.Overrider)
 	o := store.Override{Name: "a", Value: "v", Until: time.Now().Add(time.Hour)}
-	if err := s.SetOverride(t.Context(), "p", o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.SetOverride(t.Context(), "p", o))
 	known, all, err := s.Overrides(t.Context(), "p", "")
 	if err != nil || len(all) != 1 {
 		t.Fatal(all, err)
@@ -262,9 +256,7 @@ func TestRecoveryWhereRepliesAreLate(t *testing.T) {
 			}
 			all.Wait()
 			proxy.SetDelay(0)
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, l.Close())
 			d, err := l.Peek(context.Background(), "k")
 			if err != nil || d.Degraded || int64(d.Used) != admitted.Load() {
 				t.Errorf("%d units in the store, %d were admitted; %+v, %v", d.Used, admitted.Load(), d, err)

@@ -19,9 +19,7 @@ import (
 func documented(t *testing.T, dir string) []string {
 	t.Helper()
 	text, err := os.ReadFile(dir + "/doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, list, _ := strings.Cut(strings.ReplaceAll(string(text), "\n//", ""), "with a user that may run ")
 	list, _, _ = strings.Cut(list, "on keys")
 	return regexp.MustCompile(`[A-Z]{3,}`).FindAllString(list, -1)
@@ -41,9 +39,7 @@ func TestCommands(t *testing.T) {
 			}
 			for _, name := range names {
 				text, err := os.ReadFile(name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, found := range calls.FindAllSubmatch(text, -1) {
 					called = append(called, string(found[1]))
 				}
@@ -76,9 +72,7 @@ func TestCheckOfPermissions(t *testing.T) {
 					rules = append(rules, "+"+strings.ToLower(command))
 				}
 			}
-			if err := rdb.Do(t.Context(), append(rules, last...)...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, rdb.Do(t.Context(), append(rules, last...)...).Err())
 			o := *rdb.Options()
 			o.Username, o.Password = "app", "any"
 			app := redis.NewClient(&o)
@@ -116,9 +110,7 @@ func TestLua(t *testing.T) {
 	}
 	for _, name := range names {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for line := range strings.Lines(string(text)) {
 			if len(line) > 121 {
 				t.Errorf("%s: a line of %d columns: %s", name, len(line), line)

@@ -45,16 +45,10 @@ func startChild(t *testing.T, name string, addrs ...string) *child {
 	c := exec.Command(os.Args[0], "-test.run=^TestChild$")
 	c.Env, c.Stderr = append(os.Environ(), childEnv+"="+name+" "+strings.Join(addrs, " ")), os.Stderr
 	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, c.Start())
 	t.Cleanup(func() {
 		in.Close()
 		c.Process.Kill()
@@ -156,9 +150,7 @@ func TestProcessesShareQuotas(t *testing.T) {
 			missing := kills * sharers
 			used := func(i int) int {
 				clear(answers)
-				if err := s.Take(t.Context(), sharedTakes(i, store.ModePeek), answers); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Take(t.Context(), sharedTakes(i, store.ModePeek), answers))
 				return answers[0].Used
 			}
 			for user, n := range admitted {
@@ -261,9 +253,7 @@ func TestPermitsOfProcesses(t *testing.T) {
 		t.Fatalf("%q", holder.lines.Text())
 	}
 	l, err := newServing(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	for range 3 { // renewals, which take longer than a lease
 		for last := slices.Max(stamps()); slices.Min(stamps()) <= last; {

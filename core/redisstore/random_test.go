@@ -74,9 +74,7 @@ func onServers(t *testing.T, rdb redis.UniversalClient, f func(context.Context, 
 	case *redis.Client:
 		err = f(t.Context(), rdb)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // flush empties the servers of a client.

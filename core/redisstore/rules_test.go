@@ -45,6 +45,12 @@ func (t *tester) stored(l *store.Limit) string { return "sash:{" + t.key.String(
 
 func (t *tester) ok(err error) {
 	t.Helper()
+	must(t.T, err)
+}
+
+// must ends the test if there is an error.
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,8 +187,8 @@ func TestLeftTake(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { rdb.Close() })
 	s, l := redisstore.New(rdb), sliding(1, time.Hour)
-	take := func(ctx context.Context, id uint64) error {
-		takes := []store.Take{{Key: store.NewKey("test", "k"), Limit: l, Cost: 1, ID: id}}
+	take := func(ctx context.Context, id uint64, mode store.Mode) error {
+		takes := []store.Take{{Key: store.NewKey("test", "k"), Limit: l, Cost: 1, ID: id, Mode: mode}}
 		return s.Take(ctx, takes, make([]store.Answer, 1))
 	}
 	ended := func(err error) bool {
@@ -201,17 +207,13 @@ func TestLeftTake(t *testing.T) {
 		})
 		return <-done
 	}
-	if err := take(t.Context(), 99); err != nil { // so that there is a connection
-		t.Fatal(err)
-	}
-	if err := s.Reset(t.Context(), store.NewKey("test", "k"), []*store.Limit{l}, 0); err != nil {
-		t.Fatal(err)
-	}
-	for id := range uint64(2) {
+	must(t, take(t.Context(), 99, store.ModeCharge)) // so that there is a connection
+	must(t, s.Reset(t.Context(), store.NewKey("test", "k"), []*store.Limit{l}, 0))
+	for id, mode := range []store.Mode{store.ModeCharge, store.ModeCharge, store.ModePeek} {
 		ctx, cancel := context.WithCancel(t.Context())
 		server.Pause()
 		time.AfterFunc(50*time.Millisecond, cancel)
-		err := take(ctx, id+1)
+		err := take(ctx, uint64(id+1), mode)
 		if recorded := ended(err); recorded != (id == 0) {
 			t.Errorf("take %d: recorded %v", id+1, recorded)
 		}
@@ -317,9 +319,7 @@ func TestGroupsTwice(t *testing.T) {
 // Rule 10. No key is without a TTL: a user who may not set one records nothing.
 func TestNoKeyWithoutTTL(t *testing.T) {
 	rdb := start(t)
-	if err := rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-pexpire").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-pexpire").Err())
 	s := redisstore.New(rdb)
 	key, l, other := store.NewKey("test", "k"), sliding(9, time.Minute), sliding(9, time.Hour)
 	for n, limits := range [][]*store.Limit{{l}, {l, other}} {
@@ -364,9 +364,7 @@ func TestInTurnGivesBack(t *testing.T) {
 			takes[i].ID, takes[i].Mode, takes[i].Cost = id, mode, cost
 		}
 		answers := make([]store.Answer, len(takes))
-		if err := full.Take(t.Context(), takes, answers); err != nil {
-			t.Fatal(err)
-		}
+		must(t, full.Take(t.Context(), takes, answers))
 		return answers
 	}
 	used := func(key store.Key, l *store.Limit, want int) {
@@ -399,9 +397,7 @@ func TestInTurnGivesBack(t *testing.T) {
 	}
 
 	// The server of the second key is in trouble.
-	if err := rdb.Set(t.Context(), "sash:{"+second.String()+"}:"+l.Log, "x", time.Minute).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Set(t.Context(), "sash:{"+second.String()+"}:"+l.Log, "x", time.Minute).Err())
 	third := store.NewKey("test", "third")
 	takes := []store.Take{{Key: third, Limit: l, Cost: 1, ID: 99}, {Key: second, Limit: l, Cost: 1, ID: 99}}
 	if err := full.Take(t.Context(), takes, make([]store.Answer, 2)); err == nil {

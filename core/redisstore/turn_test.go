@@ -49,9 +49,7 @@ func newApart(t *testing.T) *apart {
 				x.keys[i] = key
 			}
 		}
-		if err := x.Reset(t.Context(), key, []*store.Limit{x.limit}, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, x.Reset(t.Context(), key, []*store.Limit{x.limit}, 0))
 	}
 	return x
 }
