@@ -99,6 +99,13 @@ func (w *world) wantUnits(want int, logs ...*modelLog) {
 	}
 }
 
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func wantFrom(t *testing.T, q *asked, from event.Source, allowed bool) {
 	t.Helper()
 	if q.from != from || q.allowed() != allowed {
@@ -486,9 +493,7 @@ func TestSettleInAnOutage(t *testing.T) {
 					time.Sleep(3 * time.Second)
 				}
 				for i, q := range all {
-					if err := w.settle(q, []int{0, 1, 3, 2}[i%4]); err != nil {
-						t.Error(err)
-					}
+					noError(t, w.settle(q, []int{0, 1, 3, 2}[i%4]))
 				}
 				if again {
 					w.up(0)
@@ -525,9 +530,7 @@ func TestSettleAfterTheCall(t *testing.T) {
 		w.up(0)
 		w.asked()
 		for _, cost := range []int{1, 0, 3} { // what was undone stays undone
-			if err := w.settle(q, cost); err != nil {
-				t.Error(err)
-			}
+			noError(t, w.settle(q, cost))
 		}
 		time.Sleep(99 * time.Millisecond)
 		if calls := w.asked(); strings.Contains(calls, "settle") {
@@ -557,9 +560,7 @@ func TestSettleOneAtATime(t *testing.T) {
 				go w.settle(q, 3) // it answers
 			}
 			time.Sleep(10 * time.Millisecond)
-			if err := w.settle(q, 1); err != nil {
-				t.Error(err)
-			}
+			noError(t, w.settle(q, 1))
 			if calls := w.asked(); calls != "settle k" {
 				t.Errorf("asked %s", calls)
 			}
@@ -580,9 +581,7 @@ func TestChangesDuringAReplay(t *testing.T) {
 		all.Go(func() { a = w.take(2, store.ModeCharge, l) })
 		all.Go(func() { b = w.take(2, store.ModeCharge, l) })
 		all.Wait()
-		if err := w.settle(a, 1); err != nil {
-			t.Error(err)
-		}
+		noError(t, w.settle(a, 1))
 		w.up(50 * time.Millisecond)
 		wait := func(call string) {
 			for w.asked() != call {
@@ -592,9 +591,7 @@ func TestChangesDuringAReplay(t *testing.T) {
 		w.asked()
 		wait("ping")
 		wait("settle k")
-		if err := w.settle(b, 1); err != nil { // while a is settled
-			t.Error(err)
-		}
+		noError(t, w.settle(b, 1)) // while a is settled
 		wait("settle k")
 		wait("merge k")
 		err := w.guard.Add(t.Context(), &store.Take{Key: l.key, Limit: l.limit, ID: newID(), Cost: 7}, 30*time.Second)
@@ -615,9 +612,7 @@ func TestSettlementThatWasLeft(t *testing.T) {
 			t.Error(err)
 		}
 		w.up(0)
-		if err := w.settle(q, 1); err != nil {
-			t.Error(err)
-		}
+		noError(t, w.settle(q, 1))
 		w.wantUnits(1, l)
 	})
 }
@@ -636,9 +631,7 @@ func TestManySettlements(t *testing.T) {
 		all.Wait()
 		settle := func(cost int) {
 			for _, q := range made {
-				if err := w.settle(q, cost); err != nil {
-					t.Error(err)
-				}
+				noError(t, w.settle(q, cost))
 			}
 		}
 		settle(1)
@@ -655,18 +648,14 @@ func TestManySettlements(t *testing.T) {
 		w.wantUnits(180, l)
 		w.down(loses)
 		q := w.take(2, store.ModeCharge, l)
-		if err := w.settle(q, 1); err != nil {
-			t.Error(err)
-		}
+		noError(t, w.settle(q, 1))
 		w.asked()
 		for !strings.Contains(w.asked(), "settle") {
 			w.take(1, store.ModePeek, l) // so that it is tried
 		}
 		go w.take(1, store.ModePeek, l)
 		time.Sleep(10 * time.Millisecond)
-		if err := w.settle(q, 4); err != nil { // while it is told the cost before, without an answer
-			t.Error(err)
-		}
+		noError(t, w.settle(q, 4)) // while it is told the cost before, without an answer
 		time.Sleep(time.Second)
 		w.up(0)
 		w.wantUnits(184, l)
@@ -683,9 +672,7 @@ func TestUnsentTakesAreNotSettled(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		for range 10 {
-			if err := w.settle(w.take(1, store.ModeCharge, l), 0); err != nil {
-				t.Error(err)
-			}
+			noError(t, w.settle(w.take(1, store.ModeCharge, l), 0))
 		}
 		w.asked()
 		w.up(0)
@@ -754,9 +741,7 @@ func TestUndoneAfterAReplay(t *testing.T) {
 		if a := w.take(1, store.ModePeek, l).answers[0]; a.Used != 1 {
 			t.Errorf("%+v after a replay", a)
 		}
-		if err := w.settle(q, 0); err != nil {
-			t.Error(err)
-		}
+		noError(t, w.settle(q, 0))
 		w.wantUnits(0, l)
 		w.wantUnits(1, full)
 	})
@@ -832,9 +817,7 @@ func TestCountersInAnOutage(t *testing.T) {
 		err := w.guard.Settle(t.Context(), store.Settlement{
 			Key: l.key, Limit: l.limit, ID: q.takes[0].ID, Was: 1, Period: q.answers[0].Period,
 		}, true)
-		if err != nil {
-			t.Error(err)
-		}
+		noError(t, err)
 		wantFrom(t, w.take(1, store.ModeCharge, l), event.Local, true)
 		w.up(0)
 		time.Sleep(5 * time.Second)
@@ -888,16 +871,12 @@ func TestReset(t *testing.T) {
 			wantFrom(t, w.take(2, store.ModeCharge, l), event.Local, true)
 			w.up(0)
 			time.Sleep(2 * time.Second)
-			if err := reset(); err != nil {
-				t.Error(err)
-			}
+			noError(t, reset())
 			w.wantUnits(0, l)
 			wantFrom(t, w.take(3, store.ModeCharge, l), event.Store, true)
 			wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, false)
 			wantFrom(t, w.take(1, store.ModeCharge, l), event.Cache, false)
-			if err := reset(); err != nil {
-				t.Error(err)
-			}
+			noError(t, reset())
 			wantFrom(t, w.take(3, store.ModeCharge, l), event.Store, true)
 		})
 	}
@@ -958,9 +937,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 			w.down(f)
 			second, third := take(event.Local, true), take(event.Local, true)
 			take(event.Local, false)
-			if err := second.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			noError(t, second.Release(t.Context()))
 			fourth := take(event.Local, true)
 			take(event.Local, false)
 			w.up(0)
@@ -969,9 +946,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 				t.Errorf("%d: the store has %d permits, of 3", f, got)
 			}
 			for _, h := range []*permits.Held{first, third, fourth} {
-				if err := h.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				noError(t, h.Release(t.Context()))
 			}
 			w.wantUnits(0, l)
 		})
@@ -1016,9 +991,7 @@ func TestPermitsThatAreLost(t *testing.T) {
 			if got := w.units(l); got != 1 {
 				t.Errorf("%d permits after 10 s, or after an outage %t", got, outage)
 			}
-			if err := held.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			noError(t, held.Release(t.Context()))
 			w.wantUnits(0, l)
 		})
 	}

@@ -178,9 +178,7 @@ func TestLeasesAreExact(t *testing.T) {
 				t.Errorf("seed %#x, %d: %d units over the quota", seed, i, over)
 			}
 			for _, g := range f.guards {
-				if err := g.Close(); err != nil {
-					t.Error(err)
-				}
+				noError(t, g.Close())
 			}
 			// Afterwards each log has what was used.
 			for i, take := range f.takes(1) {
@@ -340,9 +338,7 @@ func TestDenialsBesideLeases(t *testing.T) {
 		f.store.logs.Take([]store.Take{{Key: f.key, Limit: limit, Cost: 3, ID: newID(), Mode: store.ModeRecord}},
 			make([]store.Answer, 1))
 		time.Sleep(d / 2)
-		if err := g.Reset(t.Context(), f.key, []*store.Limit{limit}); err != nil {
-			t.Error(err)
-		}
+		noError(t, g.Reset(t.Context(), f.key, []*store.Limit{limit}))
 		if left := f.store.logs.Log(&f.key, limit); len(left) != 1 || left[0].Cost != 3 {
 			t.Errorf("Reset has left %+v", left)
 		}
@@ -387,9 +383,7 @@ func TestSettleUsesOfALease(t *testing.T) {
 						t.Errorf("state %d, costs %v: the log has %d units, want %d", state, costs, got, want)
 					}
 				}
-				if err := f.guards[0].Close(); err != nil {
-					t.Error(err)
-				}
+				noError(t, f.guards[0].Close())
 			})
 		}
 	}
@@ -476,9 +470,7 @@ func TestLeaseInAnOutage(t *testing.T) {
 			if got := f.units(0); got != len(f.made) {
 				t.Errorf("%d: the log has %d units, want %d", fault, got, len(f.made))
 			}
-			if err := f.guards[0].Close(); err != nil {
-				t.Error(err)
-			}
+			noError(t, f.guards[0].Close())
 		})
 	}
 }

@@ -437,9 +437,7 @@ func TestRandomOutages(t *testing.T) {
 				}
 			}
 			for _, g := range o.guards {
-				if err := g.Close(); err != nil {
-					t.Error(err)
-				}
+				noError(t, g.Close())
 			}
 		})
 		if t.Failed() {

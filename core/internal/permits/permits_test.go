@@ -89,6 +89,13 @@ func permit(key string, id uint64, lease time.Duration) permits.Permit {
 	}
 }
 
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func want(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -109,9 +116,7 @@ func TestRenewal(t *testing.T) {
 		time.Sleep(time.Second)
 		want(t, l.renewed(), "10.75s c[2] 3s")
 		for range 2 {
-			if err := b.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			noError(t, b.Release(t.Context()))
 		}
 		time.Sleep(9 * time.Second)
 		want(t, l.renewed(), "18s a[1] 30s", "18s b[1] 30s")
@@ -183,9 +188,7 @@ func TestReleaseThatFails(t *testing.T) {
 		want(t, l.renewed())
 		l.err = nil
 		for range 3 {
-			if err := h.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			noError(t, h.Release(t.Context()))
 		}
 		if len(l.released) != 6 {
 			t.Errorf("released %v", l.released)
@@ -202,9 +205,7 @@ func TestConcurrently(t *testing.T) {
 		all.Go(func() {
 			for i := range uint64(500) {
 				h := s.Hold(t.Context(), []permits.Permit{permit(fmt.Sprint(n%4), uint64(n)<<32+i, time.Second)})
-				if err := h.Release(context.Background()); err != nil {
-					t.Error(err)
-				}
+				noError(t, h.Release(context.Background()))
 			}
 		})
 	}
@@ -284,9 +285,7 @@ func TestHangingLogs(t *testing.T) {
 		for key := range latest {
 			renewed(key, length)
 		}
-		if err := held.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		noError(t, held.Release(t.Context()))
 	})
 }
 
@@ -300,9 +299,7 @@ func TestReleaseDuringRenewal(t *testing.T) {
 		other := s.Hold(t.Context(), []permits.Permit{permit("a", 2, 3*time.Second)})
 		l.set(func(l *logs) {
 			l.during = sync.OnceFunc(func() {
-				if err := h.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				noError(t, h.Release(t.Context()))
 			})
 		})
 		time.Sleep(time.Second)
@@ -310,9 +307,7 @@ func TestReleaseDuringRenewal(t *testing.T) {
 		if want := []uint64{1, 1}; !slices.Equal(l.released, want) || freed.Load() != 1 {
 			t.Errorf("released %v, want %v; told %d times", l.released, want, freed.Load())
 		}
-		if err := other.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		noError(t, other.Release(t.Context()))
 	})
 }
 
