@@ -64,9 +64,7 @@ func loose(r *request) *request {
 
 func TestRulesAllocateNothing(t *testing.T) {
 	plain, err := core.New(core.PerMinute(1_000_000), core.ByIP())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, test := range map[string]struct {
 		text string
 		r    *request

@@ -141,9 +141,7 @@ func outcome(d core.Decision, err error) string {
 func inJSON(t *testing.T, e rules.Explanation) string {
 	t.Helper()
 	text, err := json.Marshal(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 

@@ -59,9 +59,7 @@ rules:
 `
 	file := func() *yaml.Node {
 		var root yaml.Node
-		if err := yaml.Load([]byte(whole), &root); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Load([]byte(whole), &root))
 		return &root
 	}
 	if _, err := rules.Parse([]byte(whole), "limits.yaml", readOptions...); err != nil {
@@ -80,9 +78,7 @@ rules:
 				all[i](empty)
 				all[k](empty)
 				text, err := yaml.Dump(root)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				read(t, string(text))
 			}
 		}

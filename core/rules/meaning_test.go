@@ -472,9 +472,7 @@ rules:
 	} {
 		l.follow("2/9 " + path + " user=7")
 		d, err := l.ask(with("GET "+path, "user=7"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := d.Reset(t.Context()); (err == nil) != (path != "/everybody") {
 			t.Errorf("%s: %v", path, err)
 		}

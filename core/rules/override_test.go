@@ -68,13 +68,9 @@ rules:
 				9/9 /b VALUES
 				override a KEY denied
 				0/1 /a VALUES`)
-			if err := l.RemoveOverride(t.Context(), "a", strings.Trim(c.text, "-")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.RemoveOverride(t.Context(), "a", strings.Trim(c.text, "-")))
 			follow("0/1 /a VALUES") // 5 of 2 are used
-			if err := l.RemoveOverrideByID(t.Context(), l.overrides(1)[0].ID); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.RemoveOverrideByID(t.Context(), l.overrides(1)[0].ID))
 			time.Sleep(time.Minute)
 			follow("2/3 /a VALUES\n2/3 /b VALUES")
 		})
@@ -134,9 +130,7 @@ rules:
 			t.Fatal(d, err)
 		}
 		o := core.Override{Denied: true, Until: time.Now().Add(time.Minute)}
-		if err := d.Override(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Override(t.Context(), o))
 		d, err = l.ask(with("GET /", "user=ann org=a"))
 		if err != nil || d.Allowed || d.Policy != "two" || d.Problem().Detail != "two" || d.Overridden == nil {
 			t.Errorf("%v of %s, %q, %v; want the denial of the second rule", d, d.Policy, d.Problem().Detail, err)
@@ -145,9 +139,7 @@ rules:
 		if all := l.overrides(2); all[0].Policy != "one" || all[1].Policy != "two" {
 			t.Errorf("%+v", all)
 		}
-		if err := d.Override(t.Context(), core.Override{Unlimited: true, Until: o.Until}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Override(t.Context(), core.Override{Unlimited: true, Until: o.Until}))
 		l.want("GET /", "user=ann org=a", 9, 3) // 7 of the first rule, of which 4 are used
 	})
 }
@@ -292,9 +284,7 @@ func TestOverridesOfRulesInAnOutage(t *testing.T) {
 			if s.Fail(nil); reads != 1 {
 				t.Errorf("%s: overrides were read %d times, want once", failure, reads)
 			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, l.Close())
 		})
 	}
 }

@@ -127,9 +127,7 @@ func TestDenialsOutlastAReload(t *testing.T) {
 			f.reload(l, text+"# other\n")
 			l.follow("0/3 user=a")
 			s.Fail(nil)
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, l.Close())
 		})
 	}
 }
@@ -190,9 +188,7 @@ func TestBadFileKeepsTheOldRules(t *testing.T) {
 			lines.Reset()
 			switch step[0] {
 			case "wait", "touch": // Watch reports neither what Load has read nor what is as bad as before
-				if err := os.Chtimes(f.path, time.Now(), time.Now()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Chtimes(f.path, time.Now(), time.Now()))
 				time.Sleep(time.Minute)
 			case "ask": // who asks is told again
 				if err := l.Reload(); (err == nil) != (step[1] == "INFO") {
@@ -229,9 +225,7 @@ func TestWatchTakesNoSignals(t *testing.T) {
 	watching(t, fmt.Sprintf(userRule, "2/hour"), func(t *testing.T, f file, l *limited, seen events) {
 		f.write(fmt.Sprintf(userRule, "3/hour"))
 		seen.next() // Watch has begun
-		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 		<-own
 		f.write(fmt.Sprintf(userRule, "4/hour"))
 		if seen.next(); l.Explain(with("GET /", "user=a")).Rules[0].Limits[0].Quota != 4 {
@@ -245,9 +239,7 @@ func TestWatchSeesEachChange(t *testing.T) {
 	must := func(errs ...error) {
 		t.Helper()
 		for _, err := range errs {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 	}
 	link := func(to, path string) {
@@ -295,9 +287,7 @@ func TestObserverReloads(t *testing.T) {
 	l := f.load(rules.WithOptions(core.WithObserver(func(_ context.Context, e core.Event) {
 		if outcomes = append(outcomes, e.Outcome); e.Outcome == event.ReloadFailed {
 			f.write(fmt.Sprintf(userRule, "3/hour")) // the last good one
-			if err := set.Reload(); err != nil {
-				t.Error(err)
-			}
+			must(t, set.Reload())
 		}
 	})))
 	set = l.Set

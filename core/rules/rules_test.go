@@ -16,21 +16,25 @@ func tcpAddr(s string) net.Addr {
 	return a
 }
 
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // parse makes a set of a file without mistakes.
 func parse(t testing.TB, text string, opts ...rules.Option) *rules.Set {
 	t.Helper()
 	set, err := rules.Parse([]byte(text), "limits.yaml", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return set
 }
 
 func limiterOf(t testing.TB, set *rules.Set) *core.Limiter {
 	t.Helper()
 	l, err := set.Limiter()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
