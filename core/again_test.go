@@ -42,9 +42,7 @@ func TestAgain(t *testing.T) {
 					t.Fatal(next, err)
 				}
 				if i == 0 { // the first one's own units stay
-					if err := next.SettleCosts(t.Context(), core.Costs{"tokens": 40}); err != nil {
-						t.Fatal(err)
-					}
+					must(t, next.SettleCosts(t.Context(), core.Costs{"tokens": 40}))
 				}
 			}
 			next, err := first.Again(t.Context())
@@ -85,9 +83,7 @@ func TestAgain(t *testing.T) {
 func peekAll(t *testing.T, d core.Decision) (all []core.LimitState) {
 	t.Helper()
 	windows, err := d.Inside().Windows(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, w := range windows {
 		all = append(all, core.LimitState{Name: w.Name, Used: w.Used})
 	}
@@ -112,18 +108,14 @@ func TestAgainWithOverrides(t *testing.T) {
 			{&core.Override{Unlimited: true}, ""},
 		} {
 			if step.override == nil {
-				if err := l.RemoveOverride(t.Context(), "192.0.2.1"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.RemoveOverride(t.Context(), "192.0.2.1"))
 			} else {
 				step.override.Until = time.Now().Add(time.Hour)
 				overrideIn(t, l, "192.0.2.1", *step.override)
 			}
 			time.Sleep(1100 * time.Millisecond) // until all know of it
 			next, err := d.Again(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := told(next); got != step.want {
 				t.Errorf("with %+v: %q, want %q", step.override, got, step.want)
 			}
@@ -190,9 +182,7 @@ func TestAgainFails(t *testing.T) {
 	l := newLimiterBy(t, core.PerMinute(9), core.ByText(), core.WithStore(fake), core.WithFailure(core.FailClosed),
 		core.WithObserver(func(_ context.Context, e core.Event) { last = e }))
 	d, err := l.Allow(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fake.Fail(errDown)
 	if _, err = d.Again(t.Context()); !errors.As(err, new(*core.StoreError)) || last.Outcome != event.Failed {
 		t.Errorf("%v, %v", err, last)

@@ -81,9 +81,7 @@ func TestKeysAreCopied(t *testing.T) {
 		keys := []core.Key{core.ByIP(), core.Global()}
 		key := join(keys...)
 		before, err := keyOf(t, key, from("203.0.113.9:1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		keys[0] = core.Key{}
 		if after, err := keyOf(t, key, from("203.0.113.9:1")); err != nil || after != before {
 			t.Errorf("%s: key %s, then %s, %v", name, before, after, err)
@@ -94,9 +92,7 @@ func TestKeysAreCopied(t *testing.T) {
 func TestForgottenFlush(t *testing.T) {
 	w := httptest.NewRecorder()
 	adapter.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) {
-		if err := http.NewResponseController(w).Flush(); err != nil {
-			t.Error(err)
-		}
+		noError(t, http.NewResponseController(w).Flush())
 	})
 	if w.Code != http.StatusTooManyRequests || !w.Flushed {
 		t.Errorf("status %d, flushed %v", w.Code, w.Flushed)

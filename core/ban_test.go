@@ -25,9 +25,7 @@ type tries struct {
 func (t tries) allow() core.Decision {
 	t.Helper()
 	d, err := t.l.Allow(t.Context(), t.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d
 }
 
@@ -127,9 +125,7 @@ func TestResetLiftsBan(t *testing.T) {
 		ann.ban(30 * time.Second)
 		bob.ban(30 * time.Second)
 		for range 2 {
-			if err := ann.l.Reset(t.Context(), "ann"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, ann.l.Reset(t.Context(), "ann"))
 			ann.passes(3)
 			ann.denied()
 		}
@@ -145,9 +141,7 @@ func TestBanPeek(t *testing.T) {
 		peek := func() core.Decision {
 			t.Helper()
 			d, err := ann.l.Peek(t.Context(), "ann")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return d
 		}
 		ann.passes(3)
@@ -175,9 +169,7 @@ func TestBanElsewhere(t *testing.T) {
 		ann.passes(3)
 		ann.denied()
 		d, err := ann.l.AllowN(t.Context(), "ann", 4) // the ban is told alone
-		if err != nil {
-			t.Error(err)
-		}
+		noError(t, err)
 		ann.isBan(d, 30*time.Second)
 		ann.isBan(seen.Decision, 30*time.Second)
 		if seen.Key != "ann" || seen.Err != nil {
@@ -194,9 +186,7 @@ func TestBanElsewhere(t *testing.T) {
 			p.Violated != nil || p.Detail != "Try again in 30 seconds." {
 			t.Errorf("%+v", p)
 		}
-		if err := d.Undo(t.Context()); err != nil { // it has taken nothing
-			t.Error(err)
-		}
+		noError(t, d.Undo(t.Context())) // it has taken nothing
 		ann.banned(30 * time.Second)
 		began := time.Now()
 		if d, err := ann.l.Wait(t.Context(), "ann"); err != nil || !d.Allowed || time.Since(began) != 30*time.Second {

@@ -49,9 +49,7 @@ func TestAdmissionEndsRememberedWaits(t *testing.T) {
 		take := func(cost int) core.Decision {
 			t.Helper()
 			d, err := l.AllowN(t.Context(), "k", cost)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return d
 		}
 		take(1)

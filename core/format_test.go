@@ -115,21 +115,15 @@ func printable(t *testing.T, key core.Key, r web, text string, opts ...core.Opti
 	for i := range 5 {
 		store.fail = i == 4
 		d, err := l.Check(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, d, &d, core.LimitedError{Decision: d}, &core.LimitedError{Decision: d})
 		if i == 0 {
 			d.Serve(func() int { return 200 })
 		}
-		if err := d.Settle(t.Context(), 2); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Settle(t.Context(), 2))
 	}
 	store.fail = false
-	if err := l.Reset(t.Context(), text); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Reset(t.Context(), text))
 	for _, e := range events {
 		if e.Key != "" && e.Key != text {
 			t.Fatalf("the observer heard of %q, want %q", e.Key, text)

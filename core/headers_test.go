@@ -133,9 +133,7 @@ func TestWithHeadersFunc(t *testing.T) {
 			r.Method = http.MethodHead
 		}
 		d, err := l.Check(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d.SetHeaders(h)
 		if !maps.EqualFunc(h, want, slices.Equal) {
 			t.Errorf("request %d: %v, want %v", i+1, h, want)
@@ -162,13 +160,9 @@ func TestHeadersOfAdapters(t *testing.T) {
 			func(_ core.Decision, h adapter.HeaderMap) { h.Set("Mine", "1") })}, []string{"Mine"}},
 	} {
 		other, err := l.Inside().Answering(c.given)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d, err := other.Check(from("192.0.2.1:1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h := make(http.Header)
 		d.SetHeaders(h)
 		if got := slices.Sorted(maps.Keys(h)); !slices.Equal(got, c.want) {

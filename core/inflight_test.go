@@ -47,9 +47,7 @@ func TestInFlight(t *testing.T) {
 		}
 		allowed(t, l, "other", true)
 		for range 3 { // only the first time it does something
-			if err := errors.Join(first.Release(t.Context()), denied.Release(t.Context())); err != nil {
-				t.Error(err)
-			}
+			noError(t, errors.Join(first.Release(t.Context()), denied.Release(t.Context())))
 		}
 		if d, err := l.AllowN(t.Context(), "k", 50); err != nil || !d.Allowed || d.Settle(t.Context(), 7) != nil {
 			t.Errorf("%s: %+v, %v", name, d, err)
@@ -57,17 +55,13 @@ func TestInFlight(t *testing.T) {
 		if d, err := l.Record(t.Context(), "k", 3); err != nil || !d.Allowed || d.Release(t.Context()) != nil {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Error(err)
-		}
+		noError(t, l.Reset(t.Context(), "k"))
 		if d, err := l.Peek(t.Context(), "k"); err != nil || d.Allowed || d.Used != 2 {
 			t.Errorf("%s: %+v, %v: want both permits held", name, d, err)
 		}
 	}
 	none, ctx := core.Decision{}, t.Context()
-	if err := errors.Join(none.Release(ctx), none.Undo(ctx), none.Settle(ctx, 1)); err != nil {
-		t.Error(err)
-	}
+	noError(t, errors.Join(none.Release(ctx), none.Undo(ctx), none.Settle(ctx, 1)))
 }
 
 func TestHeadersOfInFlight(t *testing.T) {
@@ -134,7 +128,5 @@ func TestServeReleases(t *testing.T) {
 
 func release(t *testing.T, d core.Decision) {
 	t.Helper()
-	if err := d.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	noError(t, d.Release(t.Context()))
 }

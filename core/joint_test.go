@@ -64,12 +64,25 @@ func TestKeysOfLimitsInReusedMemory(t *testing.T) {
 	}
 }
 
-func newLimiterBy(t *testing.T, p core.Policy, k core.Key, opts ...core.Option) *core.Limiter {
+// must ends the test if there is an error, and noError has it fail.
+func must(t testing.TB, err error) {
 	t.Helper()
-	l, err := core.New(p, k, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func newLimiterBy(t *testing.T, p core.Policy, k core.Key, opts ...core.Option) *core.Limiter {
+	t.Helper()
+	l, err := core.New(p, k, opts...)
+	must(t, err)
 	return l
 }
 

@@ -252,9 +252,7 @@ func TestAllowNamesTheSameLog(t *testing.T) {
 		if d, err := l.Allow(t.Context(), c.name); err != nil || d.Allowed {
 			t.Errorf("%s: Allow(%q) draws from another log: %v", c.desc, c.name, err)
 		}
-		if err := l.Reset(t.Context(), c.name); err != nil {
-			t.Error(err)
-		}
+		noError(t, l.Reset(t.Context(), c.name))
 		if d, err := l.Check(c.req); err != nil || !d.Allowed {
 			t.Errorf("%s: Reset(%q) forgot another log: %v", c.desc, c.name, err)
 		}

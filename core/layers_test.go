@@ -103,9 +103,7 @@ func TestLayers(t *testing.T) {
 		args = append(args, layer.pkg)
 	}
 	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	deps := make(map[string][]string)
 	for line := range strings.Lines(string(out)) {
 		words := strings.Fields(line)

@@ -41,9 +41,7 @@ func TestParseLimit(t *testing.T) {
 // Limits of calendar periods print what In and From have made of them, and read as that.
 func TestParseCalendarLimits(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sunday, last := time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC), time.Date(2000, 1, 31, 0, 0, 0, 0, berlin)
 	for text, limit := range map[string]core.Limit{
 		"5/hour in Europe/Berlin":          core.PerHour(5).In(berlin),

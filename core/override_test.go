@@ -25,9 +25,7 @@ func overrideIn(t *testing.T, l *core.Limiter, key string, o core.Override) {
 	if o.Until.IsZero() {
 		o.Until = time.Now().Add(time.Minute)
 	}
-	if err := l.Override(t.Context(), key, o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Override(t.Context(), key, o))
 }
 
 // admits takes units one by one until one is denied, and compares how many there were.
@@ -40,9 +38,7 @@ func admitsIn(ctx context.Context, t *testing.T, l *core.Limiter, key string, wa
 	t.Helper()
 	for n := 0; ; n++ {
 		d, err := l.Allow(ctx, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !d.Allowed || n > want {
 			if n != want {
 				t.Errorf("%d requests of %s were admitted, want %d; %v", n, key, want, d)
@@ -152,15 +148,11 @@ func TestOverrideUnlimitedSettles(t *testing.T) {
 	l := newLimiter(t, core.Limits{core.PerHour(5), core.PerHour(100).Of("tokens")}, core.WithOverrides())
 	overrideIn(t, l, "k", core.Override{Unlimited: true})
 	d := allowCosts(t, l, core.Costs{"tokens": 600})
-	if err := d.SettleCosts(t.Context(), core.Costs{"tokens": 30, "requests": 2}); err != nil {
-		t.Error(err)
-	}
+	noError(t, d.SettleCosts(t.Context(), core.Costs{"tokens": 30, "requests": 2}))
 	if err := d.SettleCosts(t.Context(), core.Costs{"images": 1}); err == nil {
 		t.Error("units that no limit counts were settled")
 	}
-	if err := l.RemoveOverride(t.Context(), "k"); err != nil {
-		t.Error(err)
-	}
+	noError(t, l.RemoveOverride(t.Context(), "k"))
 	d, err := l.Peek(t.Context(), "k")
 	if all := d.Limits(); err != nil || all[0].Used != 2 || all[1].Used != 30 {
 		t.Errorf("%v, %v; want 2 requests and 30 tokens used", all, err)
@@ -308,9 +300,7 @@ func TestOverrideInAnOutage(t *testing.T) {
 			t.Errorf("after the store has lost all: %v by %v, %v; want no override", d, d.Overridden, err)
 		}
 		for _, l := range []*core.Limiter{one, other} {
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			noError(t, l.Close())
 		}
 	})
 }
@@ -425,9 +415,7 @@ func TestOverrideOfADecision(t *testing.T) {
 	if err := l.Override(ctx, "ann", o); !errors.As(err, new(*core.ConfigError)) {
 		t.Errorf("%v, want an error for the text", err)
 	}
-	if err := checkOnce(t, l, r, true).Override(ctx, o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, checkOnce(t, l, r, true).Override(ctx, o))
 	checkOnce(t, l, r, true)
 	checkOnce(t, l, r, true)
 	checkOnce(t, l, r, false)
@@ -435,9 +423,7 @@ func TestOverrideOfADecision(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Fatalf("overrides: %+v, %v", all, err)
 	}
-	if err := l.RemoveOverrideByID(ctx, all[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.RemoveOverrideByID(ctx, all[0].ID))
 	if d := checkOnce(t, l, r, false); d.Overridden != nil {
 		t.Errorf("%+v, want no override", d)
 	}
@@ -469,9 +455,7 @@ func TestOverrideFindsKeys(t *testing.T) {
 			if all[0].Key != c.text && (name != "secret" || all[0].Key != "") {
 				t.Errorf("the key is %q", all[0].Key)
 			}
-			if err := l.RemoveOverrideByID(t.Context(), all[0].ID); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.RemoveOverrideByID(t.Context(), all[0].ID))
 			admits(t, l, c.request, 0)
 		})
 	}
@@ -507,20 +491,14 @@ func TestRemoveOverrideByID(t *testing.T) {
 		t.Fatal(all, err)
 	}
 	id := all[0].ID
-	if err := l.RemoveOverride(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.RemoveOverride(t.Context(), id))
 	admits(t, l, "ann", 0)
 	overrideIn(t, l, id, core.Override{Limits: core.Limits{core.PerHour(3)}})
-	if err := l.RemoveOverride(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.RemoveOverride(t.Context(), id))
 	admits(t, l, id, 1)
 	admits(t, l, "ann", 0)
 	for range 2 {
-		if err := l.RemoveOverrideByID(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.RemoveOverrideByID(t.Context(), id))
 	}
 	admits(t, l, "ann", 1)
 	err = newLimiter(t, core.PerHour(1)).RemoveOverrideByID(t.Context(), id)
@@ -543,9 +521,7 @@ func TestOverrideThatCannotBeApplied(t *testing.T) {
 		}
 		all[0].Until = time.Now().Add(time.Hour)
 		all[0].Value = `{"limits": [{"limit": "5/fortnight"}]}`
-		if err := s.SetOverride(t.Context(), "p", all[0]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.SetOverride(t.Context(), "p", all[0]))
 		time.Sleep(time.Minute)
 		lines := logged(t, func() { admits(t, other, k, 2) })
 		if !strings.Contains(lines, "an override cannot be read, so it has no effect") ||

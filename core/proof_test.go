@@ -12,9 +12,7 @@ import (
 // The tests that docs/proof.md names exist.
 func TestProofNamesTests(t *testing.T) {
 	text, err := os.ReadFile("../docs/proof.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	exists := map[string]bool{}
 	err = filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
@@ -28,9 +26,7 @@ func TestProofNamesTests(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names := regexp.MustCompile(`\w+\.(?:Test|Fuzz)\w+`).FindAllString(string(text), -1)
 	for _, name := range names {
 		if !exists[name] {

@@ -288,9 +288,7 @@ func TestRefundPanicIsLogged(t *testing.T) {
 			l := newLimiterBy(t, core.PerMinute(9), byText(ada, nil), opts...)
 			for range 3 {
 				d, err := l.Check(from("203.0.113.9:1"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				d.Serve(func() int { return 200 })
 			}
 		})

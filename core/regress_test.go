@@ -34,9 +34,7 @@ func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
 					}
 				}
 				back := func() {
-					if err := give(t.Context(), l, d); err != nil {
-						t.Error(err)
-					}
+					noError(t, give(t.Context(), l, d))
 				}
 				if asked == "before it is told" {
 					before := func(ask func() error) error { deny(); return ask() }
@@ -98,9 +96,7 @@ func TestFailOpenForABanAlone(t *testing.T) {
 				denied.RetryAfter != time.Hour || len(denied.Violated) != 1 {
 				t.Errorf("%+v, %v; want it denied", denied, err)
 			}
-			if err := d.Undo(t.Context()); err != nil {
-				t.Error(err)
-			}
+			noError(t, d.Undo(t.Context()))
 			if entries, err := l.Log(t.Context(), "k"); err != nil || len(entries) != 0 {
 				t.Errorf("%v, %v: undone, and counted", entries, err)
 			}

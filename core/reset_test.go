@@ -67,14 +67,10 @@ func TestResetOfAKeyWithoutText(t *testing.T) {
 				if !d.Banned {
 					t.Errorf("%+v", d)
 				}
-				if err := d.Reset(t.Context()); err != nil {
-					t.Error(err)
-				}
+				noError(t, d.Reset(t.Context()))
 				checkOnce(t, l, c.req, true)
 				d = checkOnce(t, l, c.req, false)
-				if err := d.Reset(t.Context()); err != nil {
-					t.Error(err)
-				}
+				noError(t, d.Reset(t.Context()))
 				checkOnce(t, l, c.req, true)
 				if d, err := l.Allow(t.Context(), c.text); !errors.As(err, &config) || config.Option != "key" {
 					t.Errorf("%v, %v; want an error for the text", d, err)
@@ -92,13 +88,9 @@ func TestResetOfEverybody(t *testing.T) {
 	if d := askOnce(t, l, ""); d.Allowed {
 		t.Errorf("%+v; want a denial", d)
 	}
-	if err := l.Reset(t.Context(), ""); err != nil {
-		t.Error(err)
-	}
+	noError(t, l.Reset(t.Context(), ""))
 	d := checkOnce(t, l, r, true)
-	if err := d.Reset(t.Context()); err != nil {
-		t.Error(err)
-	}
+	noError(t, d.Reset(t.Context()))
 	checkOnce(t, l, r, true)
 }
 

@@ -13,9 +13,7 @@ import (
 func askOnce(t *testing.T, l *core.Limiter, key string) core.Decision {
 	t.Helper()
 	d, err := l.Allow(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d
 }
 
@@ -27,9 +25,7 @@ func TestMergedEntriesAreNotSwept(t *testing.T) {
 		m := store.MergeRequest{
 			Key: key, Limit: hour, Entries: []store.Entry{{ID: 1, Age: time.Minute, Cost: 2}, {ID: 2, Cost: 1}},
 		}
-		if err := logs.Merge(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		must(t, logs.Merge(t.Context(), m))
 		others := newLimiter(t, core.Limit{Quota: 1, Window: core.MinWindow},
 			core.WithStore(logs), core.WithName("others"))
 		for i := range 20_000 {
@@ -57,9 +53,7 @@ func TestSettledAfterTheWindowInASharedLog(t *testing.T) {
 		for after, want := range map[time.Duration]int{time.Minute - 1: 60, time.Minute: 0} {
 			d := allowCosts(t, l, nil)
 			time.Sleep(after)
-			if err := d.SettleCosts(t.Context(), core.Costs{"tokens": 60}); err != nil {
-				t.Error(err)
-			}
+			noError(t, d.SettleCosts(t.Context(), core.Costs{"tokens": 60}))
 			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Limits()[1].Used != want {
 				t.Errorf("after %v: %v, %v; want %d tokens used", after, d.Limits(), err, want)
 			}

@@ -28,14 +28,10 @@ func TestStatsOfMemory(t *testing.T) {
 	if one.Keys != 1 || one.InFlight != 1 || one.Bytes < empty.Bytes+2*192 {
 		t.Errorf("a request: %+v, and an empty store has %d bytes", one, empty.Bytes)
 	}
-	if err := d.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Release(t.Context()))
 	for i := range 10 {
 		d, err := l.Allow(t.Context(), fmt.Sprint("b", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		d.Release(t.Context())
 	}
 	many := l.Stats()

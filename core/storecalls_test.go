@@ -47,13 +47,9 @@ func TestStoreObserver(t *testing.T) {
 			t.Fatal(d, err)
 		}
 		check("Allow", "take")
-		if err := d.Undo(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Undo(t.Context()))
 		check("Undo", "settle")
-		if err := l.Reset(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Reset(t.Context(), "a"))
 		check("Reset", "reset")
 		s.Fail(&store.StoreError{Err: errors.New("away"), Class: "refused"})
 		if d, err := l.Allow(t.Context(), "a"); err != nil || !d.Degraded {

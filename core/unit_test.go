@@ -99,9 +99,7 @@ func TestCostsWithoutUnit(t *testing.T) {
 	if d, err := tokens.AllowAtMost(ctx, "k", 60); err != nil || d.Granted != 10 {
 		t.Errorf("%v, %v; want 10 tokens granted", d, err)
 	}
-	if err := tokens.Reset(ctx, "k"); err != nil {
-		t.Error(err)
-	}
+	noError(t, tokens.Reset(ctx, "k"))
 	if d, err := tokens.WaitN(ctx, "k", 100); err != nil || !d.Allowed {
 		t.Errorf("%v, %v", d, err)
 	}
@@ -220,9 +218,7 @@ func TestSettleCostsWakes(t *testing.T) {
 		l := newLimiter(t, core.Limits{core.PerHour(5), core.PerHour(9).Of("tokens")})
 		late := allowCosts(t, l, core.Costs{"tokens": 1, "requests": 0})
 		settle := func(requests int) {
-			if err := late.SettleCosts(t.Context(), core.Costs{"requests": requests}); err != nil {
-				t.Error(err)
-			}
+			noError(t, late.SettleCosts(t.Context(), core.Costs{"requests": requests}))
 		}
 		settle(5)
 		began := time.Now()

@@ -62,9 +62,7 @@ func TestGranted(t *testing.T) {
 	want("AllowAtMost of nothing", allowAtMost(ctx, t, l, 5, 0), 0, 0)
 	d, _ = l.Record(ctx, "k", 3)
 	want("Record", d, 3, 3)
-	if err := l.Reset(ctx, "k"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Reset(ctx, "k"))
 	d, _ = l.WaitN(ctx, "k", 6)
 	want("WaitN", d, 6, 0)
 

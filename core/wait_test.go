@@ -128,9 +128,7 @@ func TestWaitAgainstOracle(t *testing.T) {
 				time.Sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
 			}
 			log, err := l.Log(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			now := time.Now()
 			costs := []int{}
 			for range 1 + rnd.IntN(12) {
@@ -364,9 +362,7 @@ func TestResetWakesWaitOfABan(t *testing.T) {
 		}
 		first := wait(t, l, 1)
 		time.Sleep(time.Minute)
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Reset(t.Context(), "k"))
 		first.admitted(t, time.Now())
 	})
 }

@@ -18,9 +18,7 @@ func windowsOf(ctx context.Context, d core.Decision) ([]engine.Window, error) {
 func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
 	t.Helper()
 	d, err := l.AllowN(t.Context(), key, cost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return d
 }
 
@@ -76,9 +74,7 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 	d := allow(t, l, "u", 2)
 	used := func() (n []int) {
 		windows, err := windowsOf(t.Context(), d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, w := range windows {
 			n = append(n, w.Used)
 		}
@@ -102,9 +98,7 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 		}
 	}
 	for i, want := range [][]int{{0, 2, 0, 1}, {0, 0, 0, 1}, {0, 0, 0, 1}} {
-		if err := windows[i].Reset(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, windows[i].Reset(t.Context()))
 		for at, n := range used() {
 			if n != want[at] {
 				t.Errorf("after %d resets: %v used, want %v", i+1, used(), want)
@@ -128,9 +122,7 @@ func TestWindowOfBanned(t *testing.T) {
 	if err != nil || len(windows) != 1 || windows[0].Used != 1 {
 		t.Fatal(windows, err)
 	}
-	if err := windows[0].Reset(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, windows[0].Reset(t.Context()))
 	if d = allow(t, l, "k", 1); !d.Allowed {
 		t.Error(d)
 	}
