@@ -29,10 +29,7 @@ func TestAgain(t *testing.T) {
 			core.WithObserver(func(_ context.Context, e core.Event) {
 				events = append(events, fmt.Sprint(e.Outcome, " ", e.Key, " ", e.Cost, " ", e.Shadow.Allowed))
 			}))
-		d, err := l.Check(from("192.0.2.1:1", "Org", "acme"))
-		if err != nil || !d.Allowed {
-			t.Fatal(d, err)
-		}
+		d := checkOnce(t, l, from("192.0.2.1:1", "Org", "acme"), true)
 		ctx, _ := d.Context(t.Context())
 		d.Serve(func() int {
 			first, _ := core.DecisionFrom(ctx)
@@ -51,7 +48,7 @@ func TestAgain(t *testing.T) {
 			}
 			return http.StatusOK
 		})
-		for _, s := range peekAll(t, d) {
+		for _, s := range windowsOf(t, d, 4) {
 			want := map[string]int{
 				"9-per-hour": 3, "100-tokens-per-hour": 100, "50-per-month": 3, "1-in-flight": 0,
 			}[s.Name]
@@ -69,9 +66,8 @@ func TestAgain(t *testing.T) {
 
 		r := from("192.0.2.1:1")
 		r.Method = http.MethodHead
-		d, err = l.Check(r)
-		if next, wrong := d.Again(t.Context()); err != nil || wrong != nil || !next.Allowed {
-			t.Errorf("after a request that was skipped: %v, %v, %v", next, err, wrong)
+		if next, err := checkOnce(t, l, r, true).Again(t.Context()); err != nil || !next.Allowed {
+			t.Errorf("after a request that was skipped: %v, %v", next, err)
 		}
 		if _, err := (core.Decision{}).Again(t.Context()); !errors.As(err, new(*core.ConfigError)) {
 			t.Errorf("of no decision: %v", err)
@@ -79,25 +75,11 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// peekAll returns the limits of a decision as they stand now.
-func peekAll(t *testing.T, d core.Decision) (all []core.LimitState) {
-	t.Helper()
-	windows, err := d.Inside().Windows(t.Context())
-	must(t, err)
-	for _, w := range windows {
-		all = append(all, core.LimitState{Name: w.Name, Used: w.Used})
-	}
-	return all
-}
-
 // Overrides that have come and gone since the request apply to what is asked again, and then its own limits again.
 func TestAgainWithOverrides(t *testing.T) {
 	inBubble(t, "overrides", func(t *testing.T) {
 		l := newLimiterBy(t, core.Limits{core.PerHour(9), core.PerDay(20)}, core.ByIP(), core.WithOverrides())
-		d, err := l.Check(from("192.0.2.1:1"))
-		if err != nil || !d.Allowed {
-			t.Fatal(d, err)
-		}
+		d := checkOnce(t, l, from("192.0.2.1:1"), true)
 		for _, step := range []struct {
 			override *core.Override
 			want     string

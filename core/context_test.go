@@ -10,10 +10,7 @@ import (
 func TestDecisionFrom(t *testing.T) {
 	check := func(name string, opts ...core.Option) core.Decision {
 		l := newLimiterBy(t, core.PerHour(5), core.Global(), append(opts, core.WithName(name))...)
-		d, err := l.Check(from("192.0.2.1:1"))
-		if err != nil || !d.Allowed {
-			t.Fatalf("%v, %v", d, err)
-		}
+		d := checkOnce(t, l, from("192.0.2.1:1"), true)
 		return d
 	}
 	silent, outer := check("silent"), check("outer", core.WithDecisionInContext())

@@ -29,10 +29,7 @@ func TestLegacyFieldsOfTwoLimiters(t *testing.T) {
 		h := make(http.Header)
 		for _, limit := range []core.Limit{c.outer, c.inner} {
 			l := newLimiterBy(t, limit, core.Global(), core.WithHeaders(core.HeadersLegacy))
-			d, err := l.Check(from("192.0.2.1:1"))
-			if err != nil || !d.Allowed {
-				t.Fatal(d, err)
-			}
+			d := checkOnce(t, l, from("192.0.2.1:1"), true)
 			d.SetHeaders(h)
 			d.Serve(func() int { return http.StatusOK })
 		}

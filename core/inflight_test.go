@@ -105,10 +105,7 @@ func TestServeReleases(t *testing.T) {
 			} {
 				ctx, cancel := context.WithCancel(t.Context())
 				r := web{httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)}
-				d, err := l.Check(r)
-				if err != nil || !d.Allowed {
-					t.Fatalf("%d: %v, %v", i, d, err)
-				}
+				d := checkOnce(t, l, r, true)
 				func() {
 					defer func() { recover() }()
 					d.Serve(func() int {

@@ -52,10 +52,7 @@ func TestKeysOfLimitsInReusedMemory(t *testing.T) {
 	for range 3 {
 		copy(user, "ann")
 		copy(org, "acme")
-		d, err := l.Check(from("192.0.2.1:1"))
-		if err != nil || !d.Allowed {
-			t.Fatalf("%v, %v: nothing was refunded", d, err)
-		}
+		d := checkOnce(t, l, from("192.0.2.1:1"), true)
 		d.Serve(func() int {
 			copy(user, "zzz")
 			copy(org, "zzzz")

@@ -26,10 +26,7 @@ func TestShadowChosenPerRequest(t *testing.T) {
 			})),
 			core.WithObserver(func(_ context.Context, e core.Event) { would = append(would, e.Shadow.Allowed) }))
 		for _, plan := range []string{"", "", "", "pro", ""} {
-			d, err := l.Check(from("192.0.2.1:1", "Plan", plan))
-			if err != nil || !d.Allowed {
-				t.Fatal(d, err)
-			}
+			d := checkOnce(t, l, from("192.0.2.1:1", "Plan", plan), true)
 			d.Serve(func() int { return 200 })
 		}
 		if want := []bool{true, true, false, true, false}; !slices.Equal(would, want) {

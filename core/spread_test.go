@@ -107,9 +107,7 @@ func TestSpreadWaits(t *testing.T) {
 				core.WithStore(on))
 			defer l.Close()
 			for range 3 {
-				if d, err := l.Allow(t.Context(), "a"); err != nil || !d.Allowed {
-					t.Fatal(d, err)
-				}
+				allowed(t, l, "a", true)
 				time.Sleep(10 * time.Second)
 			}
 			wait := func(want ...time.Duration) {

@@ -20,10 +20,7 @@ func TestStatsOfMemory(t *testing.T) {
 		empty.InFlight != 0 || empty.Breaker != "" {
 		t.Errorf("an empty store: %+v", empty)
 	}
-	d, err := l.Allow(t.Context(), "a")
-	if err != nil || !d.Allowed {
-		t.Fatal(d, err)
-	}
+	d := allowed(t, l, "a", true)
 	one := l.Stats()
 	if one.Keys != 1 || one.InFlight != 1 || one.Bytes < empty.Bytes+2*192 {
 		t.Errorf("a request: %+v, and an empty store has %d bytes", one, empty.Bytes)
@@ -48,9 +45,7 @@ func TestStatsOfAnOutage(t *testing.T) {
 		defer l.Close()
 		allow := func(key string) {
 			t.Helper()
-			if d, err := l.Allow(t.Context(), key); err != nil || !d.Allowed {
-				t.Fatal(d, err)
-			}
+			allowed(t, l, key, true)
 		}
 		allow("a")
 		check := func(when, want string) {

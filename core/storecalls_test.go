@@ -42,10 +42,7 @@ func TestStoreObserver(t *testing.T) {
 			}
 			calls = nil
 		}
-		d, err := l.Allow(t.Context(), "a")
-		if err != nil || !d.Allowed {
-			t.Fatal(d, err)
-		}
+		d := allowed(t, l, "a", true)
 		check("Allow", "take")
 		must(t, d.Undo(t.Context()))
 		check("Undo", "settle")

@@ -11,8 +11,14 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-func windowsOf(ctx context.Context, d core.Decision) ([]engine.Window, error) {
-	return d.Inside().Windows(ctx)
+// windowsOf returns the windows of a decision, of which there are so many.
+func windowsOf(t *testing.T, d core.Decision, n int) []engine.Window {
+	t.Helper()
+	windows, err := d.Inside().Windows(t.Context())
+	if err != nil || len(windows) != n {
+		t.Fatalf("%+v, %v; want %d windows", windows, err, n)
+	}
+	return windows
 }
 
 func allow(t *testing.T, l *core.Limiter, key string, cost int) core.Decision {
@@ -34,10 +40,7 @@ func TestWindows(t *testing.T) {
 		time.Sleep(250 * time.Millisecond)
 		told := events
 		for range 3 {
-			windows, err := windowsOf(t.Context(), d)
-			if err != nil || len(windows) != 2 {
-				t.Fatal(windows, err)
-			}
+			windows := windowsOf(t, d, 2)
 			second, minute := windows[0], windows[1]
 			if second.Used != 3 || second.Remaining != 1 || len(second.Entries) != 1 || second.Quota != 4 {
 				t.Errorf("second: %+v", second)
@@ -68,22 +71,15 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 	l := newLimiterBy(t, core.Limits{
 		core.PerMinute(5), core.PerHour(50).By(all), core.PerMinute(7).With(core.FixedWindow), core.InFlight(3),
 	}, user, core.WithShadow(core.PerMinute(1)))
-	if none, err := windowsOf(t.Context(), core.Decision{}); len(none) > 0 || err != nil {
-		t.Errorf("%v, %v; want no windows of what no limit was asked about", none, err)
-	}
+	windowsOf(t, core.Decision{}, 0) // no limit was asked
 	d := allow(t, l, "u", 2)
 	used := func() (n []int) {
-		windows, err := windowsOf(t.Context(), d)
-		must(t, err)
-		for _, w := range windows {
+		for _, w := range windowsOf(t, d, 4) {
 			n = append(n, w.Used)
 		}
 		return n
 	}
-	windows, err := windowsOf(t.Context(), d)
-	if err != nil || len(windows) != 4 {
-		t.Fatal(windows, err)
-	}
+	windows := windowsOf(t, d, 4)
 	for i, want := range []struct {
 		key, algorithm string
 		entries        int
@@ -118,9 +114,9 @@ func TestWindowOfBanned(t *testing.T) {
 	if !d.Banned {
 		t.Fatal(d)
 	}
-	windows, err := windowsOf(t.Context(), d)
-	if err != nil || len(windows) != 1 || windows[0].Used != 1 {
-		t.Fatal(windows, err)
+	windows := windowsOf(t, d, 1)
+	if windows[0].Used != 1 {
+		t.Error(windows)
 	}
 	must(t, windows[0].Reset(t.Context()))
 	if d = allow(t, l, "k", 1); !d.Allowed {
@@ -136,9 +132,9 @@ func TestWindowOfLongLog(t *testing.T) {
 		entries int
 	}{{10_000, 1}, {1, 0}} {
 		d := allow(t, l, "k", test.cost)
-		windows, err := windowsOf(t.Context(), d)
-		if err != nil || len(windows) != 2 || len(windows[1].Entries) != test.entries || windows[1].Used < test.cost {
-			t.Errorf("%+v, %v; want %d entries", windows, err, test.entries)
+		windows := windowsOf(t, d, 2)
+		if len(windows[1].Entries) != test.entries || windows[1].Used < test.cost {
+			t.Errorf("%+v; want %d entries", windows, test.entries)
 		}
 	}
 }
@@ -155,9 +151,8 @@ func TestWindowWhileEntriesCome(t *testing.T) {
 		allow(t, l, "k", 1)
 		time.Sleep(10 * time.Second)
 		d := allow(t, l, "k", 1)
-		windows, err := windowsOf(t.Context(), d)
-		if err != nil || len(windows) != 1 || !windows[0].Now.Equal(time.Now()) {
-			t.Errorf("%+v, %v; it is %v", windows, err, time.Now())
+		if windows := windowsOf(t, d, 1); !windows[0].Now.Equal(time.Now()) {
+			t.Errorf("%+v; it is %v", windows, time.Now())
 		}
 	})
 }
