@@ -143,7 +143,8 @@ func TestRulesBeforeSlashesAreRemoved(t *testing.T) {
 	e.GET("/login", hello)
 	for _, path := range []string{"/login", "/login/"} {
 		w := httptest.NewRecorder()
-		if e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil)); w.Code != 200 || w.Header().Get("RateLimit") == "" {
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != http.StatusOK || w.Header().Get("RateLimit") == "" {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}
 	}

@@ -199,8 +199,10 @@ func TestFoundAddresses(t *testing.T) {
 		key   core.Key
 	}{
 		"gin": {inGin,
+			//nolint:lll // as the page has it
 			core.ByAddr(func(c *gin.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.ClientIP()); return a, nil })},
 		"echo": {inEcho,
+			//nolint:lll // as the page has it
 			core.ByAddr(func(c echo.Context) (netip.Addr, error) { a, _ := netip.ParseAddr(c.RealIP()); return a, nil })},
 		"fiber": {inFiber,
 			core.ByAddr(func(c *fiber.Ctx) (netip.Addr, error) { a, _ := netip.ParseAddr(c.IP()); return a, nil })},

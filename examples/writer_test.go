@@ -97,9 +97,9 @@ func can[Ability any](w http.ResponseWriter) bool {
 	return ok
 }
 
-// The handler sees the very writer that it would see without the limiter, so http.ResponseController finds in it what it
-// would find, and a file copied to it arrives. Where somebody looks at the status, net/http and chi put another one in
-// front of it, which can do the same.
+// The handler sees the very writer that it would see without the limiter, so http.ResponseController finds in it what
+// it would find, and a file copied to it arrives. Where somebody looks at the status, net/http and chi put another one
+// in front of it, which can do the same.
 func TestWriterAbilities(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode) // else gin prints its routes
 	path := filepath.Join(t.TempDir(), "file")

@@ -15,7 +15,7 @@ import (
 	"github.com/sashlimit/sash/ginlimit"
 )
 
-// The callback is asked once, about the status that the client gets. A panic counts as 500 and goes on to the middleware
+// The callback is asked once, about the status that the client gets. A panic counts as 500 and goes on to middleware
 // that recovers from it.
 func TestRefund(t *testing.T) {
 	next := func(*gin.Context) {}

@@ -92,7 +92,7 @@ func TestTransportPausesAFleet(t *testing.T) {
 			}
 		}
 		if early == 0 || late == 0 {
-			t.Errorf("%d requests were sent before the pause was known, and %d after it: this shows nothing", early, late)
+			t.Errorf("%d requests were sent before the pause was known, %d after it: this shows nothing", early, late)
 		}
 		t.Logf("%d requests before the pause was known in all processes, %d after it", early, late)
 	})
@@ -114,7 +114,8 @@ func TestTransportPausesAlone(t *testing.T) {
 		for _, want := range []bool{true, false} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			response, err := tr.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodPost, "http://example.com", http.NoBody))
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://example.com", http.NoBody)
+			response, err := tr.RoundTrip(r)
 			if err == nil {
 				response.Body.Close()
 			}

@@ -715,7 +715,8 @@ func TestTransportCrowd(t *testing.T) {
 func TestTransportCloseIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, network := remote(t, func(http.ResponseWriter, *http.Request) {})
-		client := &http.Client{Transport: &nethttp.Transport{Limiter: newLimiter(t, core.PerHour(10), core.ByText()), Base: base}}
+		l := newLimiter(t, core.PerHour(10), core.ByText())
+		client := &http.Client{Transport: &nethttp.Transport{Limiter: l, Base: base}}
 		for i := range 3 {
 			r, err := client.Get("http://example.com/")
 			if err != nil {

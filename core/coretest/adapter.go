@@ -37,8 +37,9 @@ type AdapterConfig struct {
 func Adapter(t *testing.T, c AdapterConfig) {
 	serve, peers, two := c.Serve, c.Peers, Serve(nil)
 	if c.App != nil {
-		over := func(protocol func(*testing.T, http.Handler) func(*http.Request) *http.Response) Serve {
-			return func(t *testing.T, text func() string, limiters ...*core.Limiter) func(*http.Request) *http.Response {
+		type send = func(*http.Request) *http.Response
+		over := func(protocol func(*testing.T, http.Handler) send) Serve {
+			return func(t *testing.T, text func() string, limiters ...*core.Limiter) send {
 				return protocol(t, c.App(text, limiters...))
 			}
 		}

@@ -18,8 +18,8 @@ import (
 // Middleware wraps handlers of a framework whose context is C.
 type Middleware[C any] = func(next func(C) error) func(C) error
 
-// HandlersConfig says how a framework with contexts of its own is used with the adapter under test. C is the framework's
-// context.
+// HandlersConfig says how a framework with contexts of its own is used with the adapter under test. C is the type of
+// these contexts.
 type HandlersConfig[C any] struct {
 	// App serves / behind middleware, whatever the method. Errors are answered by onError, unless something has been
 	// sent already, or by the framework's own handler if onError is nil.
@@ -43,7 +43,7 @@ type HandlersConfig[C any] struct {
 	Context    func(C) context.Context
 	SetContext func(C, context.Context)
 
-	// Error, and what follows, is for frameworks whose handlers return errors. Without it, those of the suite return nil.
+	// Error, and what follows, is for frameworks whose handlers return errors. Without it, the suite's return nil.
 	Error   func(status int, text string, cause error) error // of the framework's type
 	IsError func(error) (status int, text string, ok bool)
 	Body    func(status int, text string) string // with which the framework's own handler answers an Error

@@ -475,7 +475,6 @@ func TestClosedLimitersAreCollected(t *testing.T) {
 	if n := testutil.CollectAndCount(c); n != 0 {
 		t.Errorf("%d series of a closed limiter", n)
 	}
-	l = nil
 	for range 100 {
 		runtime.GC()
 		select {
