@@ -113,54 +113,51 @@ func panicking(context.Context) (string, error) { panic(&adaError{ada}) }
 // identity in it.
 func TestRefusalsAreLogged(t *testing.T) {
 	for desc, c := range refusals {
-		t.Run(desc, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if c.policy == nil {
-					c.policy = core.PerMinute(9)
-				}
-				if c.key == (core.Key{}) {
-					c.key = byText(ada, nil)
-				}
-				l := newLimiterBy(t, c.policy, c.key, append(c.opts, core.WithName("api"))...)
-				defer l.Close()
-				refuse := func(times int) string {
-					return logged(t, func() {
-						for range times {
-							d, err := l.Check(from("203.0.113.9:1", "X-User", ada))
-							if p := core.ProblemOf(err); err == nil || p.Status != c.status {
-								t.Fatalf("%+v, %v: status %d, want %d", d, err, p.Status, c.status)
-							}
-						}
-					})
-				}
-				check := func(got string, want ...string) {
-					t.Helper()
-					if strings.Count(got, "\n") != 1 {
-						t.Errorf("logged, instead of one line:\n%s", got)
-					}
-					for _, want := range append(want, "policy=api",
-						"observers (WithObserver) receive the error itself") {
-						if !strings.Contains(got, want) {
-							t.Errorf("the log lacks %s:\n%s", want, got)
+		inBubble(t, desc, func(t *testing.T) {
+			if c.policy == nil {
+				c.policy = core.PerMinute(9)
+			}
+			if c.key == (core.Key{}) {
+				c.key = byText(ada, nil)
+			}
+			l := newLimiterBy(t, c.policy, c.key, append(c.opts, core.WithName("api"))...)
+			defer l.Close()
+			refuse := func(times int) string {
+				return logged(t, func() {
+					for range times {
+						d, err := l.Check(from("203.0.113.9:1", "X-User", ada))
+						if p := core.ProblemOf(err); err == nil || p.Status != c.status {
+							t.Fatalf("%+v, %v: status %d, want %d", d, err, p.Status, c.status)
 						}
 					}
-					noIdentity(t, got)
+				})
+			}
+			check := func(got string, want ...string) {
+				t.Helper()
+				if strings.Count(got, "\n") != 1 {
+					t.Errorf("logged, instead of one line:\n%s", got)
 				}
-				got := refuse(1)
-				check(got, c.want...)
-				if strings.Contains(got, "left out") {
-					t.Errorf("nothing was left out:\n%s", got)
+				for _, want := range append(want, "policy=api", "observers (WithObserver) receive the error itself") {
+					if !strings.Contains(got, want) {
+						t.Errorf("the log lacks %s:\n%s", want, got)
+					}
 				}
-				if got := refuse(100); got != "" {
-					t.Errorf("again within 10 s:\n%s", got)
-				}
-				time.Sleep(10*time.Second - 1)
-				if got := refuse(1); got != "" {
-					t.Errorf("again within 10 s:\n%s", got)
-				}
-				time.Sleep(time.Nanosecond)
-				check(refuse(2), append([]string{`"lines left out"=101`}, c.want...)...)
-			})
+				noIdentity(t, got)
+			}
+			got := refuse(1)
+			check(got, c.want...)
+			if strings.Contains(got, "left out") {
+				t.Errorf("nothing was left out:\n%s", got)
+			}
+			if got := refuse(100); got != "" {
+				t.Errorf("again within 10 s:\n%s", got)
+			}
+			time.Sleep(10*time.Second - 1)
+			if got := refuse(1); got != "" {
+				t.Errorf("again within 10 s:\n%s", got)
+			}
+			time.Sleep(time.Nanosecond)
+			check(refuse(2), append([]string{`"lines left out"=101`}, c.want...)...)
 		})
 	}
 }
@@ -224,51 +221,44 @@ func TestWhatIsNotLogged(t *testing.T) {
 
 // An outage is logged once, by the breaker, and not again as refused requests.
 func TestOutageIsLoggedOnce(t *testing.T) {
+	text := byText(ada, nil)
 	for name, c := range map[string]struct {
+		key  core.Key
 		err  error
 		want []string
 	}{
-		"of a store that names a class": {&core.StoreError{Err: errors.New("dial tcp: connection refused"),
+		"of a store that names a class": {text, &core.StoreError{Err: errors.New("dial tcp: connection refused"),
 			Class: "refused", Advice: "start it"},
 			[]string{"class=refused", `error="dial tcp: connection refused"`, `advice="start it"`}},
-		"of one that does not": {errors.New("no row for " + ada), []string{"error=*errors.errorString"}},
-		"that tells the key": {&core.StoreError{Err: errors.New("no row for " + ada), Class: "sql",
+		"of one that does not": {text, errors.New("no row for " + ada), []string{"error=*errors.errorString"}},
+		"that tells the key": {text, &core.StoreError{Err: errors.New("no row for " + ada), Class: "sql",
 			Advice: "see " + ada}, []string{"class=sql", "error=*errors.errorString"}},
-		"whose port has the short key in it": {&core.StoreError{Err: errors.New("dial tcp 127.0.0.1:6379: refused"),
-			Class: "refused", Advice: "start Redis 17"},
+		"whose port has the short key in it": {byText("7", nil),
+			&core.StoreError{Err: errors.New("dial tcp 127.0.0.1:6379: refused"), Class: "refused", Advice: "start Redis 17"},
 			[]string{`error="dial tcp 127.0.0.1:6379: refused"`, `advice="start Redis 17"`}},
-		"that quotes its address": {&core.StoreError{Err: errors.New("row 203.0.113.9 locked"), Class: "sql"},
+		"that quotes its address": {core.ByIP(), &core.StoreError{Err: errors.New("row 203.0.113.9 locked"), Class: "sql"},
 			[]string{"class=sql", "error=*errors.errorString"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				key := byText(ada, nil)
-				switch {
-				case strings.Contains(name, "address"):
-					key = core.ByIP()
-				case strings.Contains(name, "short key"):
-					key = byText("7", nil)
-				}
-				l := newLimiterBy(t, core.PerMinute(9), key, failing(c.err)...)
-				defer l.Close()
-				got := logged(t, func() {
-					for range 20 {
-						if _, err := l.Check(from("203.0.113.9:1")); core.ProblemOf(err).Status != 503 {
-							t.Fatal(err)
-						}
-						time.Sleep(time.Millisecond)
+		inBubble(t, name, func(t *testing.T) {
+			l := newLimiterBy(t, core.PerMinute(9), c.key, failing(c.err)...)
+			defer l.Close()
+			got := logged(t, func() {
+				for range 20 {
+					if _, err := l.Check(from("203.0.113.9:1")); core.ProblemOf(err).Status != 503 {
+						t.Fatal(err)
 					}
-				})
-				if strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store does not answer") {
-					t.Errorf("want one line of the outage:\n%s", got)
+					time.Sleep(time.Millisecond)
 				}
-				for _, want := range c.want {
-					if !strings.Contains(got, want) {
-						t.Errorf("the log lacks %s:\n%s", want, got)
-					}
-				}
-				noIdentity(t, got)
 			})
+			if strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store does not answer") {
+				t.Errorf("want one line of the outage:\n%s", got)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("the log lacks %s:\n%s", want, got)
+				}
+			}
+			noIdentity(t, got)
 		})
 	}
 }
