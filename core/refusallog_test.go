@@ -233,10 +233,12 @@ func TestOutageIsLoggedOnce(t *testing.T) {
 		"of one that does not": {text, errors.New("no row for " + ada), []string{"error=*errors.errorString"}},
 		"that tells the key": {text, &core.StoreError{Err: errors.New("no row for " + ada), Class: "sql",
 			Advice: "see " + ada}, []string{"class=sql", "error=*errors.errorString"}},
-		"whose port has the short key in it": {byText("7", nil),
-			&core.StoreError{Err: errors.New("dial tcp 127.0.0.1:6379: refused"), Class: "refused", Advice: "start Redis 17"},
+		"whose port has the short key in it": {byText("7", nil), &core.StoreError{
+			Err: errors.New("dial tcp 127.0.0.1:6379: refused"), Class: "refused", Advice: "start Redis 17",
+		},
 			[]string{`error="dial tcp 127.0.0.1:6379: refused"`, `advice="start Redis 17"`}},
-		"that quotes its address": {core.ByIP(), &core.StoreError{Err: errors.New("row 203.0.113.9 locked"), Class: "sql"},
+		"that quotes its address": {core.ByIP(),
+			&core.StoreError{Err: errors.New("row 203.0.113.9 locked"), Class: "sql"},
 			[]string{"class=sql", "error=*errors.errorString"}},
 	} {
 		inBubble(t, name, func(t *testing.T) {

@@ -97,12 +97,13 @@ func TestSpreadWaits(t *testing.T) {
 	for _, fails := range []error{nil, errDown} {
 		inBubble(t, fmt.Sprint("listing fails: ", fails), func(t *testing.T) {
 			var listed atomic.Int64
-			on := &double{Full: core.NewMemoryStore(), log: func(ask func() ([]store.Entry, error)) ([]store.Entry, error) {
+			on := &double{Full: core.NewMemoryStore()}
+			on.log = func(ask func() ([]store.Entry, error)) ([]store.Entry, error) {
 				if listed.Add(1); fails != nil {
 					return nil, fails
 				}
 				return ask()
-			}}
+			}
 			l := newLimiter(t, core.Limits{core.PerMinute(3), core.PerHour(1000)}, core.WithSpread(150*time.Second),
 				core.WithStore(on))
 			defer l.Close()

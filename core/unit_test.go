@@ -66,8 +66,8 @@ func TestLogOfAUnit(t *testing.T) {
 		policy core.Policy
 		opts   []core.Option
 	}{"chosen": {chosen, nil}, "a shadow": {tokens, options(shadow)}} {
-		opts := append(c.opts, core.WithStore(core.NewMemoryStore()))
-		here, there := newLimiter(t, c.policy, opts...), newLimiter(t, c.policy, opts...)
+		c.opts = append(c.opts, core.WithStore(core.NewMemoryStore()))
+		here, there := newLimiter(t, c.policy, c.opts...), newLimiter(t, c.policy, c.opts...)
 		if _, err := here.AllowN(t.Context(), "k", 60); err != nil {
 			t.Error(err)
 		}

@@ -142,10 +142,11 @@ func TestWindowOfLongLog(t *testing.T) {
 // The time of the store does not follow from entries other than those that the limit was asked about.
 func TestWindowWhileEntriesCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logs := &double{Full: core.NewMemoryStore(), log: func(ask func() ([]store.Entry, error)) ([]store.Entry, error) {
+		logs := &double{Full: core.NewMemoryStore()}
+		logs.log = func(ask func() ([]store.Entry, error)) ([]store.Entry, error) {
 			entries, err := ask() // one more has come just before
 			return append(entries, store.Entry{At: time.Now(), Cost: 1}), err
-		}}
+		}
 		l := newLimiter(t, core.PerMinute(5), core.WithStore(logs))
 		defer l.Close()
 		allow(t, l, "k", 1)

@@ -190,7 +190,7 @@ func quotas(quota int) (all []*store.Limit) {
 }
 
 // Live entries keep their places: a flood of keys resets no log. No key gets more than its quota, and all together no
-// more than the shared logs have, whatever the algorithm, alone or beside another log. Afterwards all have their quotas.
+// more than the shared logs have, whatever the algorithm, alone or beside another. Afterwards all have theirs again.
 func TestFullStoreKeepsEveryQuota(t *testing.T) {
 	testlen.SkipRace(t)
 	const places, quota = 50, 3
