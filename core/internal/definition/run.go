@@ -361,7 +361,7 @@ func repeating(id uint64) *step {
 		q := x.sent[n]
 		vague := func(a ask) bool {
 			key := x.keys[a.key]
-			trims := q.mode == store.ModeRecord && // once more what a limit with a larger quota has added
+			trims := (q.mode == store.ModeRecord || a.limit.Unlimited) && // once more what a larger quota has added
 				x.want.log(&key, a.limit).used(a.limit, x.want.now) > a.limit.Keeps(q.mode)
 			return a.limit.Algorithm != store.SlidingLog || a.limit.Permits && q.mode == store.ModeRecord || trims
 		}
