@@ -50,7 +50,9 @@ type overrideMessage struct {
 
 // overrides answers with the overrides in force.
 func (h *handler) overrides(r *http.Request, _ *struct{}) (any, error) {
-	m := overridesMessage{Keys: []overrideKey{}, Overrides: []overrideMessage{}, Versions: h.board.versions(r.Context())}
+	m := overridesMessage{
+		Keys: []overrideKey{}, Overrides: []overrideMessage{}, Versions: h.board.versions(r.Context()),
+	}
 	notes := h.identities || h.mayAct(r)
 	for _, l := range h.board.overridable() {
 		for _, k := range l.Inside().OverrideKeys() {
