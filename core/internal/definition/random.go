@@ -376,8 +376,11 @@ func (tr *trace) take() *step {
 	logs := tr.choose()
 	mode, several := tr.mode(logs), 1
 	// What is trimmed depends on the order of entries of one instant, and several servers have no common order.
+	// Takes that become one group are trimmed once. Logs of small quotas never have so many units.
 	trims := func(s *subject) bool {
-		return tr.Twice && slices.ContainsFunc(s.limits, func(l *store.Limit) bool { return l.Unlimited })
+		large := func(l *store.Limit) bool { return l.Quota > 1000 }
+		return (tr.Twice || slices.ContainsFunc(s.limits, large)) &&
+			slices.ContainsFunc(s.limits, func(l *store.Limit) bool { return l.Unlimited })
 	}
 	ordered := func(logs []*subject) bool {
 		return mode != store.ModeChargeDenied && mode != store.ModeRecord && !slices.ContainsFunc(logs, trims) &&
