@@ -223,12 +223,7 @@ func (p *plan) read(q *redisclient.Question, takes []store.Take, answers []store
 		if mode == store.ModeAtMost {
 			a.Granted = int(recorded)
 		}
-		switch periodSize(l) {
-		case 1:
-			a.Period, reply = reply[0]*1000, reply[1:]
-		case 2:
-			a.Period, reply = reply[0]*1000+reply[1], reply[2:]
-		}
+		a.Period, reply = period(l, reply)
 		if l.Algorithm == store.TokenBucket { // the units of those before it in the group come back before its own
 			a.Period += max(min(recorded, place), 0) * int64(cost) * l.Interval()
 		}
@@ -242,6 +237,17 @@ func (p *plan) read(q *redisclient.Question, takes []store.Take, answers []store
 		return redisclient.ProtocolError("numbers out of range in reply %v", q.Reply)
 	}
 	return nil
+}
+
+// period returns the period of a counter, with which a reply begins, and what follows.
+func period(l *store.Limit, reply []int64) (of int64, rest []int64) {
+	switch periodSize(l) {
+	case 1:
+		return reply[0] * 1000, reply[1:]
+	case 2:
+		return reply[0]*1000 + reply[1], reply[2:]
+	}
+	return 0, reply
 }
 
 // answer returns an answer by numbers of a reply, in microseconds.

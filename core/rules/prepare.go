@@ -30,14 +30,15 @@ func (doc *document) prepare(e *engine.Engine) {
 // label names the keys of a descriptor and of those above it. A rule has none.
 func (p *part) label() string {
 	const longest = 40
-	label := "d"
-	for _, key := range p.above {
-		label += "." + key.label
-	}
-	switch {
-	case p.above == nil:
+	if p.above == nil {
 		return ""
-	case len(label) > longest:
+	}
+	names := []string{"d"}
+	for _, key := range p.above {
+		names = append(names, key.label)
+	}
+	label := strings.Join(names, ".")
+	if len(label) > longest {
 		return "d-" + hash(label)
 	}
 	return label

@@ -55,7 +55,8 @@ func TestVersions(t *testing.T) {
 		want("while a new version comes", a.Hash()+" 2", before+" 1")
 		e := c.Explain(with("GET /", "user=a"))
 		last := fmt.Sprintf("version %.12s in 1 process, loaded 2000-01-01T00:00:00Z\n", before)
-		if text := e.String(); !strings.HasSuffix(text, last) || !strings.Contains(inJSON(t, e), `"Versions":[{"Hash":"`) {
+		if text := e.String(); !strings.HasSuffix(text, last) ||
+			!strings.Contains(inJSON(t, e), `"Versions":[{"Hash":"`) {
 			t.Errorf("explained: %s", text)
 		}
 		endC()

@@ -120,8 +120,8 @@ func (e *Engine) Log(ctx context.Context, l *Limit, id store.Identity) ([]store.
 			"list limits with sliding logs")
 	}
 	if !e.store.lists {
-		return nil, configError("Log", e.store.name(), "this store cannot list a log: it has no method Log (store.Lister)",
-			otherStore)
+		return nil, configError("Log", e.store.name(),
+			"this store cannot list a log: it has no method Log (store.Lister)", otherStore)
 	}
 	entries, err := e.store.Log(ctx, store.Key{Namespace: l.key.Namespace, Identity: id}, l.Store())
 	return entries, store.Error(err)

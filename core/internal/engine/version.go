@@ -12,18 +12,19 @@ import (
 
 // Version is a version of a file of rules that processes with a store in common enforce.
 type Version struct {
-	Domain string    // of the file
-	File   string    // its name
-	Hash   string    // of its content
-	Loaded time.Time // by the latest of these processes
+	Domain string    `json:"domain"` // of the file
+	File   string    `json:"file"`   // its name
+	Hash   string    `json:"hash"`   // of its content
+	Loaded time.Time `json:"loaded"` // by the latest of these processes
 
 	Processes int `json:"-"`
 }
 
-const (
-	versionsMark = "~versions"     // the policy of what processes tell, after the name of theirs
-	VersionLasts = 5 * time.Minute // what a process has told
-)
+// VersionLasts is how long a version counts that a process has told.
+const VersionLasts = 5 * time.Minute
+
+// versionsMark ends the policy under which versions are kept, after the name of the limiter's.
+const versionsMark = "~versions"
 
 // TellsVersions reports whether processes can tell each other which rules they enforce: in a store outside the process
 // that keeps overrides.

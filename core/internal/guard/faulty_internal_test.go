@@ -100,11 +100,8 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 			}
 			s.mu.Lock()
 			recorded, err := false, errFault
-			switch f {
-			case leaves:
-				recorded, err = execute(f), nil
-			case waits:
-				err = nil
+			if f == leaves || f == waits {
+				recorded, err = f == leaves && execute(f), nil
 			}
 			s.mu.Unlock()
 			left.End(recorded, err)

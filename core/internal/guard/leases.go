@@ -63,10 +63,10 @@ func (g *Guard) TakeLeased(
 	}
 	ctx, cancel := g.Within(ctx)
 	defer cancel()
-	if h != nil && h.isOf(takes) && !g.breaker.failing.Load() && !g.closing.Load() {
+	if h != nil && h.isOf(takes) && !g.breaker.failing.Load() && !g.closing.Load() { //nolint:nestif // one way each
 		own, wait, ended := h.begin()
 		if ended != nil {
-			go g.settleLease(context.Background(), ended)
+			go g.settleLease(context.Background(), ended) //nolint:gosec // it does not end with the request
 		}
 		if own != nil {
 			return g.book(ctx, h, own, takes, answers)

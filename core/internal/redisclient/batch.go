@@ -234,7 +234,7 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 	return &q.left
 }
 
-// waits waits for the answer, or for the end of the context. It reports whether there is an answer.
+// waits returns when there is an answer, or when the context has ended. It reports which.
 func (q *Question) waits(ctx context.Context) bool {
 	if c, ok := ctx.(*within.Context); ok {
 		select {

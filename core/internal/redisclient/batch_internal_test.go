@@ -148,9 +148,9 @@ func TestBatches(t *testing.T) {
 		{"a b c", false, "a1 b1 c1"},
 		{"a b a a", false, "a3 b1"},
 		{several + "b", false, "a4 b1 a4 a2"}, // no more than a Group at once, and b comes before the rest
-		{"a a1 a1 a b", false, "a1 b1 a2 a1"}, // other costs are other questions, in their order
-		{"a a b", true, "a1 b1 a1"},
-		{"A b B a", false, "a1 b1"}, // without those whose callers have left
+		{"a a1 a1 a b", false, "a1 b1 a2 a1"}, //nolint:dupword // other costs are other questions, in their order
+		{"a a b", true, "a1 b1 a1"},           //nolint:dupword // keys
+		{"A b B a", false, "a1 b1"},           // without those whose callers have left
 		{"A a B a", false, "a2"},
 		{"A B", false, ""},
 	} {

@@ -24,6 +24,8 @@ import (
 )
 
 // counting keeps the ids of each key, and replies with how many there were before.
+//
+//nolint:dupword // Lua
 var counting = redisclient.NewScript(`
 local reply, time = {}, redis.call('TIME')
 for i, key in ipairs(KEYS) do

@@ -98,7 +98,8 @@ func (c *Requests) checkText(r adapter.Request, text string) {
 	if a, _ := adapter.ParseAddr(text); a.IsValid() {
 		c.isAddress.Do(func() {
 			warn(r.Context(), c.Policy,
-				"the text of a key is an IPv6 address, or an address with a port, so a client has as many keys as it likes",
+				"the text of a key is an IPv6 address, or an address with a port, "+
+					"so a client has as many keys as it likes",
 				"use core.ByAddr, which leaves out the port and distinguishes IPv6 clients by their /64")
 		})
 	}
