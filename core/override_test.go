@@ -520,16 +520,21 @@ func TestOverrideThatCannotBeApplied(t *testing.T) {
 			t.Fatal(all, err)
 		}
 		all[0].Until = time.Now().Add(time.Hour)
-		all[0].Value = `{"limits": [{"limit": "5/fortnight"}]}`
-		must(t, s.SetOverride(t.Context(), "p", all[0]))
-		time.Sleep(time.Minute)
-		lines := logged(t, func() { admits(t, other, k, 2) })
-		if !strings.Contains(lines, "an override cannot be read, so it has no effect") ||
-			strings.Contains(lines, "192.0.2.9") {
-			t.Errorf("log: %s", lines)
-		}
-		if _, err := other.Overrides(t.Context()); err == nil || !strings.Contains(err.Error(), "fortnight") {
-			t.Errorf("Overrides: %v", err)
+		for unknown, limit := range map[string]string{
+			"fortnight":    `"5/fortnight"`,
+			"sliding line": `"5/minute", "algorithm": "sliding line"`,
+		} {
+			all[0].Value = `{"limits": [{"limit": ` + limit + `}]}`
+			must(t, s.SetOverride(t.Context(), "p", all[0]))
+			time.Sleep(time.Minute)
+			lines := logged(t, func() { admits(t, other, k, 2) })
+			if !strings.Contains(lines, "an override cannot be read, so it has no effect") ||
+				strings.Contains(lines, "192.0.2.9") {
+				t.Errorf("log: %s", lines)
+			}
+			if _, err := other.Overrides(t.Context()); err == nil || !strings.Contains(err.Error(), unknown) {
+				t.Errorf("Overrides: %v", err)
+			}
 		}
 	})
 }

@@ -65,6 +65,15 @@ var algorithms = [...]string{"sliding log", "fixed window", "sliding counter", "
 // String is the algorithm in words, such as "fixed window".
 func (a Algorithm) String() string { return word(algorithms[:], int(a)) }
 
+// Algorithms returns all algorithms. [SlidingLog] is the first.
+func Algorithms() []Algorithm {
+	all := make([]Algorithm, len(algorithms))
+	for i := range all {
+		all[i] = Algorithm(i)
+	}
+	return all
+}
+
 // Calendar has the beginnings of periods that follow each other, in Unix microseconds, at whole seconds: of the period
 // before the present one, of the present one, of the next one and of the one after that. A store finds the present one
 // by its own clock, which may differ from that of the limiter by a period: so it is the first, the second or the third.

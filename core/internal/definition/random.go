@@ -199,8 +199,8 @@ func (tr *trace) findAbilities() {
 	}
 	tr.abilities.several = tr.Store.Validate(limits...) == nil
 	tr.abilities.keys = tr.abilities.several
-	for a := store.FixedWindow; a <= store.TokenBucket && !tr.Twice; a++ {
-		if tr.Store.Validate(tr.limit(a, 0)) == nil {
+	for _, a := range store.Algorithms()[1:] {
+		if !tr.Twice && tr.Store.Validate(tr.limit(a, 0)) == nil {
 			tr.abilities.algorithms = append(tr.abilities.algorithms, a)
 		}
 	}

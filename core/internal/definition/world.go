@@ -93,7 +93,7 @@ func worldKinds() []*worldKind {
 			take(charge, 1), take(charge, 1, 2), take(peek, 1), take(record, 1, 1), take(most, 2, 2),
 		}, []int{0}},
 	}
-	for a := store.FixedWindow; a <= store.TokenBucket; a++ {
+	for _, a := range store.Algorithms()[1:] {
 		l := &store.Limit{Log: fmt.Sprint("4ms.", a), Quota: 3, Window: worldWindow, Algorithm: a}
 		if a == store.TokenBucket {
 			l.Refill = 2

@@ -134,19 +134,21 @@ func parseOverride(from store.Override) (*Override, error) {
 		}
 		limit.Name = s.Name
 		if !limit.Calendar.IsSet() && limit.Algorithm == store.SlidingLog {
-			limit.Algorithm = algorithmOf(s.Algorithm)
+			if limit.Algorithm, err = algorithmOf(s.Algorithm); err != nil {
+				return nil, err
+			}
 		}
 		o.Limits = append(o.Limits, Given{Limit: limit})
 	}
 	return o, nil
 }
 
-// algorithmOf returns the algorithm that a word names.
-func algorithmOf(word string) store.Algorithm {
-	for _, a := range [...]store.Algorithm{store.FixedWindow, store.SlidingCounter} {
-		if a.String() == word {
-			return a
+// algorithmOf returns the algorithm that a word names, or else the sliding log.
+func algorithmOf(word string) (store.Algorithm, error) {
+	for _, a := range store.Algorithms() {
+		if word == "" || a.String() == word {
+			return a, nil
 		}
 	}
-	return store.SlidingLog
+	return 0, fmt.Errorf("this release has no algorithm %q", word)
 }

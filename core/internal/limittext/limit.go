@@ -4,6 +4,7 @@ package limittext
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -214,7 +215,7 @@ func (l Limit) algorithmFault() Error {
 	case l.Calendar.IsSet() && l.Algorithm != store.SlidingLog && l.Algorithm != store.FixedWindow:
 		return mistake(fmt.Sprintf("a %v cannot count calendar periods", l.Algorithm),
 			"leave With out, or use a window such as core.PerDay(n) without In")
-	case l.Algorithm > store.TokenBucket:
+	case !slices.Contains(store.Algorithms(), l.Algorithm):
 		return mistake(fmt.Sprintf("there is no algorithm %d", l.Algorithm),
 			"choose one of package core, such as core.FixedWindow, or use core.TokenBucket")
 	case l.Algorithm != store.TokenBucket && l.Burst != 0:
