@@ -78,7 +78,8 @@ func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision,
 // the only other unit that the limits count. They do not identify who made the requests. A store may read a long log in
 // parts: entries that leave meanwhile may be missing. Limits of [LimitBy] are those of the call's context.
 func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
-	set, id, err := l.named(ctx, key)
+	var id identity
+	set, err := l.named(ctx, key, &id)
 	if err != nil {
 		return nil, err
 	}
@@ -104,11 +105,8 @@ func (l *Limiter) ask(ctx context.Context, key string, c gate.Call, d *Decision)
 	return err
 }
 
-func (l *Limiter) call(ctx context.Context, key string, c *gate.Call, r *engine.Result) (err error) {
-	if err = l.identify(&c.Own[0], "key", key); err != nil {
-		return err
-	}
-	set, err := l.gate.Sets(ctx)
+func (l *Limiter) call(ctx context.Context, key string, c *gate.Call, r *engine.Result) error {
+	set, err := l.named(ctx, key, &c.Own[0])
 	if err != nil {
 		return err
 	}
@@ -136,13 +134,12 @@ func costBelow1(cost int) error {
 		"use Peek for requests that cost nothing")
 }
 
-// named returns the identity that a text names, and its limits, for calls without a request.
-func (l *Limiter) named(ctx context.Context, key string) (set *engine.Set, id identity, err error) {
-	if err = l.identify(&id, "key", key); err != nil {
-		return nil, id, err
+// named sets the identity that a text names, and returns its limits, for calls without a request.
+func (l *Limiter) named(ctx context.Context, key string, id *identity) (*engine.Set, error) {
+	if err := l.identify(id, "key", key); err != nil {
+		return nil, err
 	}
-	set, err = l.gate.Sets(ctx)
-	return set, id, err
+	return l.gate.Sets(ctx)
 }
 
 // identify sets the identity that a text names, for calls without a request.

@@ -12,13 +12,17 @@ func TestJudgeCalls(t *testing.T) {
 		calls []call
 		want  shared
 	}{
-		"one too many in a window":    {calls{{0, 1, true, 0}, {4, 5, true, 1}, {8, 9, true, 0}}, shared{over: 1, ideal: 2}},
+		"one too many in a window": {
+			calls{{0, 1, true, 0}, {4, 5, true, 1}, {8, 9, true, 0}}, shared{over: 1, ideal: 2},
+		},
 		"a window later":              {calls{{0, 1, true, 0}, {4, 5, true, 1}, {10, 11, true, 0}}, shared{ideal: 3}},
 		"perhaps not in the window":   {calls{{0, 1, true, 0}, {4, 5, true, 1}, {8, 10, true, 0}}, shared{ideal: 2}},
 		"denied without room":         {calls{{0, 1, true, 0}, {4, 5, true, 1}, {9, 9, false, 0}}, shared{ideal: 2}},
 		"perhaps it had none":         {calls{{0, 1, true, 0}, {4, 5, true, 1}, {10, 11, false, 0}}, shared{ideal: 3}},
 		"perhaps it had none by then": {calls{{0, 1, true, 0}, {7, 9, false, 0}, {8, 9, true, 1}}, shared{ideal: 2}},
-		"denied with room":            {calls{{0, 1, true, 0}, {4, 5, true, 1}, {12, 13, false, 0}}, shared{ideal: 3, denied: 1, longest: 1}},
+		"denied with room": {
+			calls{{0, 1, true, 0}, {4, 5, true, 1}, {12, 13, false, 0}}, shared{ideal: 3, denied: 1, longest: 1},
+		},
 		"for long": {
 			calls{
 				{0, 1, true, 0}, {2, 3, false, 0}, {4, 5, false, 1}, {6, 8, false, 0}, {9, 9, true, 0}, {20, 21, false, 0},

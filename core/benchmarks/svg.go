@@ -60,7 +60,8 @@ func (p *picture) bytes() []byte {
 		fmt.Fprintf(&light, ".%s{fill:%s}", c.class, c.light)
 		fmt.Fprintf(&dark, ".%s{fill:%s}", c.class, c.dark)
 	}
-	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="%s" width="%.5g" height="%.5g" viewBox="0 0 %[2]g %[3]g">
+	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="%s" `+
+		`width="%.5g" height="%.5g" viewBox="0 0 %[2]g %[3]g">
 <style>text{font-family:"Liberation Sans",Arial,Helvetica,sans-serif}.bold{font-weight:bold}.end{text-anchor:end}
 %[4]s
 @media (prefers-color-scheme:dark){%[5]s}</style>

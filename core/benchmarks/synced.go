@@ -13,8 +13,9 @@ import (
 // fixed windows that begin with the first request, as APISIX's plugin limit-count does with sync_interval, which is 100
 // ms at least: a request passes while its unit fits in what remained when this process has last asked Redis, less what
 // it has counted since. That is added to the count in Redis an interval after a request, and with the first request
-// after the window has ended, which waits for the answer. See sync_interval in https://apisix.apache.org/docs/apisix/3.19/plugins/limit-count/, and
-// limit-count/delayed-syncer.lua and limit-count/util.lua in apisix/plugins of https://github.com/apache/apisix.
+// after the window has ended, which waits for the answer. See sync_interval in
+// https://apisix.apache.org/docs/apisix/3.19/plugins/limit-count/, and limit-count/delayed-syncer.lua and
+// limit-count/util.lua in apisix/plugins of https://github.com/apache/apisix.
 func apisix(rdb *redis.Client) contestant {
 	return contestant{"as APISIX does", window, func(l limit) (limiter, error) {
 		var counts sync.Map

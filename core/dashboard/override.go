@@ -22,14 +22,7 @@ type overridesMessage struct {
 	Overrides []overrideMessage `json:"overrides"`
 	Others    int               `json:"others"`           // that are not shown
 	Failed    []string          `json:"failed,omitempty"` // policies whose overrides could not be read
-	Versions  []versionMessage  `json:"versions"`         // of files of rules that processes enforce
-}
-
-type versionMessage struct {
-	File      string    `json:"file"`
-	Hash      string    `json:"hash"`
-	Loaded    time.Time `json:"loaded"`
-	Processes int       `json:"processes"`
+	Versions  []engine.Version  `json:"versions"`         // of files of rules that processes enforce
 }
 
 // overrideKey is a kind of key that overrides can be of: that of a policy or a rule, or of a limit of it.
@@ -81,11 +74,11 @@ func (h *handler) overrides(r *http.Request, _ *struct{}) (any, error) {
 
 // versions returns which versions of files of rules are enforced by the processes that share a store with a limiter
 // that was added.
-func (b *Board) versions(ctx context.Context) []versionMessage {
+func (b *Board) versions(ctx context.Context) []engine.Version {
 	b.mu.Lock()
 	limiters := slices.Clone(b.limiters)
 	b.mu.Unlock()
-	all := []versionMessage{}
+	all := []engine.Version{}
 	for _, l := range limiters {
 		if l.Inside().Gate().Rules == nil {
 			continue
@@ -94,8 +87,8 @@ func (b *Board) versions(ctx context.Context) []versionMessage {
 			return l.Inside().Engine().Versions(context.WithoutCancel(ctx))
 		})
 		for _, v := range read {
-			if !slices.ContainsFunc(all, func(m versionMessage) bool { return m.File == v.File && m.Hash == v.Hash }) {
-				all = append(all, versionMessage{v.File, v.Hash, v.Loaded, v.Processes})
+			if !slices.ContainsFunc(all, func(m engine.Version) bool { return m.File == v.File && m.Hash == v.Hash }) {
+				all = append(all, v)
 			}
 		}
 	}

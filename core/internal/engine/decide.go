@@ -172,8 +172,11 @@ func (r *Result) makeFew(a *Ask, endless bool) bool {
 	for i := range n {
 		r.few[i].Mode = r.sent
 	}
-	r.takes, r.asks = n, asks
-	return asks == n || asks == 0
+	if r.takes, r.asks = n, asks; asks == n || asks == 0 {
+		return true
+	}
+	r.few = [len(r.few)]store.Take{} // which refer to the memory of the request
+	return false
 }
 
 // makeTake sets what a limit is asked, but its Mode, since one limit may change that of all.

@@ -44,7 +44,7 @@ type Result struct {
 	engine      *Engine
 	base        *Trial        // what was asked before overrides, if they have changed it
 	sent        store.Mode    // the mode of the takes
-	never       bool          // a limit is asked for more than its quota
+	never       bool          // it was denied, and a limit is asked for more than its quota
 	takes, asks int           // takes that were made, and how many of them are asked
 	at          time.Duration // since the process started, when the takes were made, if somebody needs it
 	few         [2]store.Take // without a list: in the order of the limits

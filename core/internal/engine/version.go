@@ -17,7 +17,7 @@ type Version struct {
 	Hash   string    `json:"hash"`   // of its content
 	Loaded time.Time `json:"loaded"` // by the latest of these processes
 
-	Processes int `json:"-"`
+	Processes int `json:"processes,omitempty"` // not in what one process tells
 }
 
 // VersionLasts is how long a version counts that a process has told.
