@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -600,6 +601,85 @@ func TestChangesDuringAReplay(t *testing.T) {
 		}
 		w.wantUnits(9, l)
 	})
+}
+
+// What is decided and undone here while the log is replayed is in the store once, wherever goroutines lose their turn.
+func TestDecisionsDuringReplays(t *testing.T) {
+	for range 3 { // in some the breaker opens at once
+		decideDuringReplays(t)
+	}
+}
+
+func decideDuringReplays(t *testing.T) {
+	t.Helper()
+	const callers, undone = 64, 50
+	each := 4 * undone
+	if testlen.Race { // which makes it take twenty times as long
+		each = undone
+	}
+	s := &flapping{faultyStore: newSharedLogs().connect()}
+	w := &world{t: t, faultyStore: s.faultyStore}
+	w.guard = New(Config{Store: s, Timeout: time.Minute, LocalKeys: 1})
+	l := newModelLog("k", callers*each, time.Hour)
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for i := range each {
+				q := w.take(1, store.ModeCharge, l)
+				if i%undone == 0 {
+					w.guard.GiveBack(t.Context(), store.Settlement{ //nolint:errcheck // then it is done later
+						Key: l.key, Limit: l.limit, ID: q.takes[0].ID, Was: 1, Age: time.Since(q.sent),
+					}, q.from == event.Local)
+				}
+			}
+		})
+	}
+	all.Wait()
+	s.stands.Store(true)
+	noError(t, w.guard.Close())
+	if got, want := w.units(l), callers*(each-each/undone); got != want {
+		t.Errorf("the store has %d units, want %d; %+v", got, want, w.guard.Stats())
+	}
+}
+
+// flapping is a store that does not execute some calls, and does not answer others, until it stands.
+type flapping struct {
+	*faultyStore
+
+	asked  atomic.Int64
+	stands atomic.Bool
+}
+
+// call executes a call unless it is the last of n, and answers it unless it is that or the one in the middle.
+func (s *flapping) call(n int64, execute func()) error {
+	number := s.asked.Add(1)
+	if s.stands.Load() {
+		number = 1
+	}
+	if number%n > 0 {
+		execute()
+	}
+	if number%n == 0 || number%n == n/2 {
+		return errFault
+	}
+	return nil
+}
+
+func (s *flapping) Take(_ context.Context, takes []store.Take, answers []store.Answer) error {
+	own := make([]store.Answer, len(answers))
+	err := s.call(3, func() { s.logs.Take(takes, own) })
+	if err == nil {
+		copy(answers, own)
+	}
+	return err
+}
+
+func (s *flapping) Settle(_ context.Context, m store.Settlement) error {
+	return s.call(32, func() { s.logs.Settle(&m) })
+}
+
+func (s *flapping) Merge(_ context.Context, m store.MergeRequest) error {
+	return s.call(32, func() { s.logs.Merge(&m) })
 }
 
 // A settlement whose caller has left is followed by the next one when it has ended.

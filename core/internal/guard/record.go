@@ -308,9 +308,11 @@ func (rec *record) from(b *backlog, since time.Duration) (entries []store.Entry)
 	if since < nothing {
 		entries = rec.Log(&b.key, b.limit)
 	}
-	now := rec.now()
-	for len(entries) > 0 && now-entries[0].Age < since {
+	for len(entries) > 0 && rec.at(&entries[0]) < since {
 		entries = entries[1:]
 	}
 	return entries
 }
+
+// at returns the instant of an entry. Its age tells less, as the clock goes on after the log was read.
+func (rec *record) at(e *store.Entry) time.Duration { return e.At.Sub(rec.start) }

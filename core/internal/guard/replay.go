@@ -119,11 +119,16 @@ func (g *Guard) replay(b *backlog) error {
 	if err != nil {
 		return err
 	}
-	entries, read := rec.from(b, since), rec.now()
-	for page := range slices.Chunk(entries, pageSize) {
-		if again, err := g.mergePage(b, page, read); again || err != nil {
+	for page := range slices.Chunk(rec.from(b, since), pageSize) {
+		if again, err := g.mergePage(b, page); again || err != nil {
 			return err
 		}
+		b.mu.Lock()
+		if b.since == since { // otherwise something older was added since the log was read
+			since = max(since, rec.at(&page[len(page)-1]))
+			b.since = since
+		}
+		b.mu.Unlock()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -163,14 +168,13 @@ func (g *Guard) settleOwed(b *backlog, s *store.Settlement) error {
 	return nil
 }
 
-// mergePage adds entries, which were read at an instant, to the store's log. If one of them was settled since then, it
-// adds nothing, and is to be done again after that.
-func (g *Guard) mergePage(b *backlog, page []store.Entry, read time.Duration) (again bool, err error) {
+// mergePage adds entries to the store's log. If one of them was settled since they were read, it adds nothing, and is to
+// be done again after that.
+func (g *Guard) mergePage(b *backlog, page []store.Entry) (again bool, err error) {
 	now := g.record.now()
 	b.mu.Lock()
-	since := b.since
 	for i := range page {
-		page[i].Age += now - read
+		page[i].Age = now - g.record.at(&page[i])
 		_, isOwed := b.owed[page[i].ID]
 		again = again || isOwed
 	}
@@ -184,11 +188,6 @@ func (g *Guard) mergePage(b *backlog, page []store.Entry, read time.Duration) (a
 		return false, err
 	}
 	g.record.replayed.Add(uint64(len(page)))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.since == since { // otherwise there is something older now
-		b.since = max(since, now-page[len(page)-1].Age)
-	}
 	return false, nil
 }
 
