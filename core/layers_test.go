@@ -17,9 +17,9 @@ const (
 var (
 	layersOfKeys   = []string{below + "adapter", below + "store", inside + "clientip", inside + "setup"}
 	layersOfLimits = []string{below + "store", inside + "calendar"}
-	layersOfMemory = []string{below + "store", inside + "counter", inside + "slide", inside + "storedkey"}
+	layersOfMemory = []string{below + "store", inside + "counter", inside + "slide"}
 	layersOfGuard  = append([]string{
-		below + "event", inside + "denycache", inside + "errtypes", inside + "lease", inside + "memory",
+		below + "event", inside + "denycache", inside + "errtypes", inside + "lease", inside + "logname", inside + "memory",
 		inside + "permits", inside + "within",
 	}, layersOfMemory...)
 	layersOfEngine = slices.Concat([]string{
@@ -51,8 +51,8 @@ var layers = []struct {
 	{inside + "counter", []string{below + "store"}},
 	{inside + "denycache", []string{below + "store"}},
 	{inside + "errtypes", []string{below + "store"}},
-	{inside + "permits", []string{below + "store", inside + "storedkey"}},
-	{inside + "storedkey", []string{below + "store"}},
+	{inside + "permits", []string{below + "store", inside + "logname"}},
+	{inside + "logname", []string{below + "store"}},
 	{inside + "limittext", layersOfLimits},
 	{inside + "keys", layersOfKeys},
 	{inside + "memory", layersOfMemory},

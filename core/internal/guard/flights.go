@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/sashlimit/sash/core/internal/storedkey"
+	"github.com/sashlimit/sash/core/internal/logname"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -18,7 +18,7 @@ type flights struct {
 
 type flightKey struct {
 	id  uint64
-	log storedkey.Log
+	log logname.Name
 }
 
 type flight struct {
@@ -27,7 +27,7 @@ type flight struct {
 }
 
 func flightOf(id uint64, k *store.Key, l *store.Limit) flightKey {
-	return flightKey{id, storedkey.LogOf(k, l)}
+	return flightKey{id, logname.Of(k, l)}
 }
 
 // depart notes that a call is under way.

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/logname"
 	"github.com/sashlimit/sash/core/internal/memory"
-	"github.com/sashlimit/sash/core/internal/storedkey"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -45,7 +45,7 @@ type record struct {
 
 type shard struct {
 	mu   sync.Mutex
-	logs map[storedkey.Log]*backlog
+	logs map[logname.Name]*backlog
 }
 
 // backlog is what the store's log lacks. The lock of its shard guards all but key and limit. Its instants are since the
@@ -88,7 +88,7 @@ func (rec *record) now() time.Duration { return time.Since(rec.start) }
 func (rec *record) lock(k *store.Key, l *store.Limit) (*shard, *backlog) {
 	sh := &rec.shards[k.Hash()%uint64(len(rec.shards))]
 	sh.mu.Lock()
-	return sh, sh.logs[storedkey.LogOf(k, l)]
+	return sh, sh.logs[logname.Of(k, l)]
 }
 
 // lockToAdd is lock, but adds a backlog. It returns nil if there is no place for it.
@@ -101,16 +101,16 @@ func (rec *record) lockToAdd(k *store.Key, l *store.Limit) (*shard, *backlog) {
 		rec.backlogs.Add(-1)
 		return sh, nil
 	case sh.logs == nil:
-		sh.logs = make(map[storedkey.Log]*backlog)
+		sh.logs = make(map[logname.Name]*backlog)
 	}
 	b = &backlog{shard: sh, key: k.Clone(), limit: l, since: nothing}
-	sh.logs[storedkey.LogOf(&b.key, l)] = b
+	sh.logs[logname.Of(&b.key, l)] = b
 	return sh, b
 }
 
 // remove removes a backlog, unless that was done. The caller holds the lock.
 func (rec *record) remove(b *backlog) {
-	key := storedkey.LogOf(&b.key, b.limit)
+	key := logname.Of(&b.key, b.limit)
 	if b.logs[key] != b {
 		return
 	}

@@ -6,14 +6,13 @@ import (
 	"unsafe"
 
 	"github.com/sashlimit/sash/core/internal/slide"
-	"github.com/sashlimit/sash/core/internal/storedkey"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // entry has the logs of one key, or those that several keys share. It is 192 bytes long: one cache line that takes read
 // and two that they write.
 type entry struct {
-	key storedkey.Key
+	key storedKey
 	log // the first; its limit is nil if the entry was removed from the table
 	mu  sync.Mutex
 	now int64 // the latest instant at which the entry was locked: instants never run backwards
@@ -101,7 +100,7 @@ const never = math.MaxInt64
 func (e *entry) bytes() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := int(unsafe.Sizeof(*e)-unsafe.Sizeof(e.log)) + e.key.Bytes()
+	n := int(unsafe.Sizeof(*e)-unsafe.Sizeof(e.log)) + e.key.heap()
 	for l := &e.log; l != nil; l = l.next {
 		n += int(unsafe.Sizeof(*l)) + l.Bytes()
 	}

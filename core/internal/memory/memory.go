@@ -14,7 +14,6 @@ import (
 	"unsafe"
 
 	"github.com/sashlimit/sash/core/internal/slide"
-	"github.com/sashlimit/sash/core/internal/storedkey"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -28,7 +27,7 @@ type Store struct {
 	shared  atomic.Uint64 // see Shared
 	hand    atomic.Uint32 // where makeRoom has swept last
 	timerAt atomic.Int64  // when the pending timer fires, on the store's clock, or noTimer
-	classes storedkey.Classes
+	classes classes
 	shards  [shardCount]shard
 }
 

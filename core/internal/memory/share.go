@@ -43,7 +43,7 @@ func (s *Store) sharedKey(k *store.Key, hash uint64) store.Key {
 }
 
 // isShared reports whether keys share the entry.
-func (e *entry) isShared() bool { return e.key.Kind() == sharedKind }
+func (e *entry) isShared() bool { return e.key.class.kind == sharedKind }
 
 // findShared returns the entry that a key without one of its own shares, or nil. The caller holds the shard's lock.
 func (sh *shard) findShared(s *Store, k *store.Key, hash uint64) *entry {
@@ -87,7 +87,7 @@ func (s *Store) share(p *part, k *store.Key, limit *store.Limit, add bool) {
 
 // add adds an entry with the log of a limit, and locks it.
 func (sh *shard) add(s *Store, k *store.Key, hash uint64, limit *store.Limit) *entry {
-	e := &entry{key: s.classes.Stored(k), now: sh.now, log: log{limit: limit, Log: slide.New(sh.lastID)}}
+	e := &entry{key: s.classes.stored(k), now: sh.now, log: log{limit: limit, Log: slide.New(sh.lastID)}}
 	e.mu.Lock()
 	sh.entries.add(hash, e, dueAt(sh.now)) // due at once, because the take may record nothing
 	s.sweepSoon(sh.now)

@@ -44,7 +44,7 @@ func (t *table) find(key *store.Key, hash uint64) *entry {
 	for i := home & mask; ; i = (i + 1) & mask {
 		p := &ps[i]
 		e := p.entry.Load()
-		if e == nil || p.home.Load() == home && e.key.Equal(key) {
+		if e == nil || p.home.Load() == home && e.key.equal(key) {
 			return e
 		}
 	}

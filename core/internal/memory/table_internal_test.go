@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sashlimit/sash/core/internal/storedkey"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -16,7 +15,7 @@ func TestTableAgainstMap(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	var tab table
-	var classes storedkey.Classes
+	var classes classes
 	sp := store.NewNamespace("p", "own", nil)
 	model := make(map[string]*entry)
 	hashes := make(map[string]uint64)
@@ -42,7 +41,7 @@ func TestTableAgainstMap(t *testing.T) {
 			tab.remove(tab.index(hashes[name], e))
 			delete(model, name)
 		case e == nil:
-			e := &entry{key: classes.Stored(key)}
+			e := &entry{key: classes.stored(key)}
 			tab.add(hashes[name], e, 0)
 			model[name] = e
 		}

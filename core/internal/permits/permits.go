@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sashlimit/sash/core/internal/storedkey"
+	"github.com/sashlimit/sash/core/internal/logname"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -93,7 +93,7 @@ type Set struct {
 	work   sync.WaitGroup
 
 	mu     sync.Mutex
-	held   map[storedkey.Log]*log
+	held   map[logname.Name]*log
 	closed bool
 }
 
@@ -109,7 +109,7 @@ type log struct {
 // New makes an empty set of permits in logs. Freed is called with the key of a permit that was given back later than
 // Release has returned, because a renewal had added it to its log again.
 func New(logs Logs, freed func(*store.Key)) *Set {
-	s := &Set{logs: logs, freed: freed, held: make(map[storedkey.Log]*log), places: make(chan struct{}, renewedBy)}
+	s := &Set{logs: logs, freed: freed, held: make(map[logname.Name]*log), places: make(chan struct{}, renewedBy)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -134,10 +134,10 @@ func (s *Set) add(h *Held) bool {
 	for i := range h.Permits {
 		p := &h.Permits[i]
 		p.held, p.since = h, time.Now()
-		l := s.held[storedkey.LogOf(&p.Key, p.Limit)]
+		l := s.held[logname.Of(&p.Key, p.Limit)]
 		if l == nil {
 			l = &log{permits: make(map[*Permit]struct{}), lease: p.Limit.Window}
-			s.held[storedkey.LogOf(&p.Key, p.Limit)] = l
+			s.held[logname.Of(&p.Key, p.Limit)] = l
 			s.renewIn(l, regularly(l.lease))
 		}
 		l.permits[p], p.log = struct{}{}, l
@@ -181,7 +181,7 @@ func (s *Set) removeOne(p *Permit) {
 		l.released = append(l.released, p)
 	}
 	if len(l.permits) == 0 {
-		delete(s.held, storedkey.LogOf(&p.Key, p.Limit))
+		delete(s.held, logname.Of(&p.Key, p.Limit))
 		l.timer.Stop()
 	}
 }

@@ -1,5 +1,4 @@
-// Package storedkey keeps keys of logs in memory: short, and without the request that they were read from.
-package storedkey
+package memory
 
 import (
 	"crypto/sha256"
@@ -10,9 +9,9 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Key is a [store.Key] that is kept. Addresses and short texts lie within it, since each pointer that is followed may
-// be a miss of the cache.
-type Key struct {
+// storedKey is a [store.Key] that is kept, without the request that it was read from. Addresses and short texts lie
+// within it, since each pointer that is followed may be a miss of the cache.
+type storedKey struct {
 	class *class
 	long  *string // a text that is not within
 	form  form
@@ -26,12 +25,10 @@ type class struct {
 	kind, scope string
 }
 
-// Classes remembers what keys have in common, so that they need not keep it each. The zero value is ready for use.
-type Classes [64]atomic.Pointer[class]
+// classes remembers what keys have in common, so that they need not keep it each. The zero value is ready for use.
+type classes [64]atomic.Pointer[class]
 
-var seed = maphash.MakeSeed()
-
-func (c *Classes) of(k *store.Key) *class {
+func (c *classes) of(k *store.Key) *class {
 	want := class{k.Namespace, k.Kind, k.Scope}
 	at := &c[maphash.Comparable(seed, want)%uint64(len(c))]
 	if known := at.Load(); known != nil && *known == want {
@@ -55,9 +52,9 @@ const (
 // longest is how long texts may be that are kept as they are.
 const longest = 64
 
-// Stored returns a key for keeping.
-func (c *Classes) Stored(k *store.Key) Key {
-	s := Key{class: c.of(k)}
+// stored returns a key for keeping.
+func (c *classes) stored(k *store.Key) storedKey {
+	s := storedKey{class: c.of(k)}
 	switch {
 	case k.Addr.IsValid():
 		if s.form = ipv6; k.Addr.Is4() {
@@ -79,8 +76,8 @@ func (c *Classes) Stored(k *store.Key) Key {
 	return s
 }
 
-// Equal reports whether a stored key names the same log as k.
-func (s *Key) Equal(k *store.Key) bool {
+// equal reports whether a stored key names the same log as k.
+func (s *storedKey) equal(k *store.Key) bool {
 	if c := s.class; c.kind != k.Kind || c.scope != k.Scope ||
 		c.namespace != k.Namespace && c.namespace.Name() != k.Namespace.Name() {
 		return false
@@ -99,23 +96,10 @@ func (s *Key) Equal(k *store.Key) bool {
 		k.Addr.As16() == [16]byte(s.bytes[:16])
 }
 
-// Kind returns the kind of the key.
-func (s *Key) Kind() string { return s.class.kind }
-
-// Bytes returns how many bytes of memory the key takes apart from the Key itself.
-func (s *Key) Bytes() int {
+// heap returns how many bytes of memory the key takes apart from the storedKey itself.
+func (s *storedKey) heap() int {
 	if s.long == nil {
 		return 0
 	}
 	return len(*s.long)
 }
-
-// Log is a comparable name of a log.
-type Log struct {
-	namespace string
-	identity  store.Identity
-	log       string
-}
-
-// LogOf returns the name of the log that a limit has of a key.
-func LogOf(k *store.Key, l *store.Limit) Log { return Log{k.Namespace.Name(), k.Identity, l.Log} }

@@ -1,4 +1,4 @@
-package storedkey
+package memory
 
 import (
 	"crypto/sha256"
@@ -16,18 +16,18 @@ func text(ns *store.Namespace, scope, s string) *store.Key {
 
 // A stored key equals the key that was stored and no other, also where only a hash of it was stored.
 func TestStored(t *testing.T) {
-	var c Classes
+	var c classes
 	x := strings.Repeat("x", longest)
 	sum := sha256.Sum256([]byte(x + "a"))
 	texts := []string{"", "a", strings.Repeat("x", 22), x, x + "a", x + "b", string(sum[:]), strings.Repeat("y", 9000)}
 	ns := store.NewNamespace("p", "own", nil)
 	for i, a := range texts {
-		stored := c.Stored(text(ns, "", a))
-		if stored.Bytes() > longest {
-			t.Errorf("%d bytes are kept of %d", stored.Bytes(), len(a))
+		stored := c.stored(text(ns, "", a))
+		if stored.heap() > longest {
+			t.Errorf("%d bytes are kept of %d", stored.heap(), len(a))
 		}
 		for j, b := range texts {
-			if names := stored.Equal(text(ns, "", b)); names != (i == j) {
+			if names := stored.equal(text(ns, "", b)); names != (i == j) {
 				t.Errorf("text %d names text %d: %v", i, j, names)
 			}
 		}
@@ -35,18 +35,18 @@ func TestStored(t *testing.T) {
 			text(store.NewNamespace("q", "own", nil), "", a), text(store.NewNamespace("p", "by.a", nil), "", a),
 			text(ns, "s", a),
 		} {
-			if stored.Equal(other) {
+			if stored.equal(other) {
 				t.Errorf("text %d names %v", i, other.String())
 			}
 		}
-		if !stored.Equal(text(store.NewNamespace("p", "own", nil), "", a)) {
+		if !stored.equal(text(store.NewNamespace("p", "own", nil), "", a)) {
 			t.Errorf("text %d does not name itself in another limiter of the same policy", i)
 		}
 	}
 }
 
 func TestStoredAddresses(t *testing.T) {
-	var c Classes
+	var c classes
 	ns := store.NewNamespace("p", "own", nil)
 	var keys []store.Key
 	for _, s := range []string{
@@ -59,7 +59,7 @@ func TestStoredAddresses(t *testing.T) {
 	}
 	for i := range keys {
 		for j := range keys {
-			if stored := c.Stored(&keys[i]); stored.Equal(&keys[j]) != (i == j) {
+			if stored := c.stored(&keys[i]); stored.equal(&keys[j]) != (i == j) {
 				t.Errorf("%v names %v: %v", keys[i].String(), keys[j].String(), i != j)
 			}
 		}
@@ -68,11 +68,11 @@ func TestStoredAddresses(t *testing.T) {
 
 // Keys with more kinds and scopes than are remembered are told apart.
 func TestManyClasses(t *testing.T) {
-	var c Classes
+	var c classes
 	ns := store.NewNamespace("p", "own", nil)
 	for i := range 1000 {
 		k, next := text(ns, fmt.Sprint(i%300), "a"), text(ns, fmt.Sprint(i%300+1), "a")
-		if stored := c.Stored(k); !stored.Equal(k) || stored.Equal(next) || stored.Kind() != "by" {
+		if stored := c.stored(k); !stored.equal(k) || stored.equal(next) || stored.class.kind != "by" {
 			t.Errorf("scope %s is not itself, or is %s", k.Scope, next.Scope)
 		}
 	}
@@ -80,9 +80,9 @@ func TestManyClasses(t *testing.T) {
 
 // Two keys of one kind and scope share what they have in common.
 func TestClassesAreShared(t *testing.T) {
-	var c Classes
+	var c classes
 	ns := store.NewNamespace("p", "own", nil)
-	a, b := c.Stored(text(ns, "s", "a")), c.Stored(text(ns, "s", "b"))
+	a, b := c.stored(text(ns, "s", "a")), c.stored(text(ns, "s", "b"))
 	if a.class != b.class {
 		t.Error("each key keeps its kind and scope")
 	}
