@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/keys"
@@ -97,6 +98,14 @@ func New(c Config) (*Engine, error) {
 
 // Policy returns the name of the policy.
 func (e *Engine) Policy() string { return e.config.Policy }
+
+// Joins returns nil if the store can decide about several logs together, and otherwise why not.
+func (e *Engine) Joins() error {
+	one := store.Limit{Log: "a", Quota: 1, Window: time.Second}
+	other := one
+	other.Log = "b"
+	return e.store.validate(&one, &other)
+}
 
 // Close replays what was admitted without the store, ends leases, and stops all work in the background.
 func (e *Engine) Close() error {

@@ -103,6 +103,12 @@ func (l *Limit) Rule() *Rule { return l.key.owner.rule }
 // Log returns the name of the limit's log among those of its key.
 func (l *Limit) Log() string { return l.log.like.Log }
 
+// SameKey reports whether two limits have one key.
+func (l *Limit) SameKey(other *Limit) bool { return l.key.is(other.key) }
+
+// SameLog reports whether two limits are quotas on one log of each identity.
+func (l *Limit) SameLog(other *Limit) bool { return l.SameKey(other) && l.Log() == other.Log() }
+
 func newLimitLog(like store.Limit, c calendar.Calendar) *limitLog {
 	log := &limitLog{like: like, calendar: c}
 	if !c.IsSet() {

@@ -135,6 +135,19 @@ func (r *Result) OverrideKey(spec *keys.Spec) (*OverrideKey, store.Identity) {
 	return nil, store.Identity{}
 }
 
+// OverrideOf returns the override that is in force for the request's identity of a limit's key, or nil.
+func (r *Result) OverrideOf(l *Limit) *Override {
+	if r.engine.overrides == nil {
+		return nil
+	}
+	for i, all := 0, r.all(); i < len(all); i++ {
+		if r.limitOf(i).SameKey(l) {
+			return r.engine.overrides.find(l.key, &all[i].Key.Identity, true)
+		}
+	}
+	return nil
+}
+
 // pauseMark ends the ID of an override that is a pause.
 const pauseMark = ":pause"
 
@@ -180,3 +193,6 @@ func (e *Engine) LacksOverrides(call string) error {
 	return configError(call, "no overrides", "the limiter does not look for overrides",
 		"make it with core.WithOverrides()")
 }
+
+// HasOverrides reports whether the engine looks for overrides.
+func (e *Engine) HasOverrides() bool { return e.overrides != nil }

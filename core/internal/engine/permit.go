@@ -72,3 +72,12 @@ func (r *Result) Release(ctx context.Context) error {
 	}
 	return err
 }
+
+// ReleaseServed is Release for a request that has been served. The client may have left, so the request's context does
+// not end it. The guard logs failures of the store, and the lease ends the permit.
+func (r *Result) ReleaseServed() {
+	r.Release(context.WithoutCancel(r.list.held.Context)) //nolint:errcheck // as above
+}
+
+// MayHold reports whether limits of requests in flight were asked.
+func (e *Engine) MayHold() bool { return e.holds.Load() }

@@ -131,6 +131,9 @@ func (e *Engine) Prepare(r *Rule) error {
 	return e.admit(r.alone)
 }
 
+// Set returns the limits of a rule that was prepared.
+func (r *Rule) Set() *Set { return r.alone }
+
 // combination is rules that apply to one request, and then nil. Each has a limit, so there are no more of them.
 type combination [store.MostTakes]*Rule
 

@@ -135,6 +135,11 @@ func (r *Result) Denying() (names []string) {
 // Never reports whether the request was denied because it costs more than a whole quota.
 func (r *Result) Never() bool { return r.never }
 
+// Records reports whether units were recorded, or would be if the request cost any.
+func (r *Result) Records() bool {
+	return r.Set != nil && r.Allowed && r.Mode != store.ModePeek && (r.Cause == ByLimits || r.Cause == ByNothing)
+}
+
 // costsTooMuch reports whether a limit is asked for more than its quota.
 func (r *Result) costsTooMuch() bool {
 	takes, _ := r.asked()
@@ -210,6 +215,15 @@ func (r *Result) Reset(limit int) time.Duration {
 		return 0
 	}
 	return a.Reset
+}
+
+// Wait returns how long it takes until a limit has room for the request, 0 if it has or never will.
+func (r *Result) Wait(limit int) time.Duration {
+	if !r.Asks(limit) {
+		return 0
+	}
+	_, a := r.of(limit)
+	return a.Retry
 }
 
 // decider returns the take and the answer of a limit if its numbers are known and, if the request was denied, it has

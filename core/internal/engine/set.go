@@ -65,6 +65,9 @@ func (k *Key) sharesOverrides(other *Key) bool {
 		(k.Spec == other.Spec || k.Spec != nil && other.Spec != nil && k.Spec.Shares(other.Spec))
 }
 
+// IsOwn reports whether all limits have the own key.
+func (s *Set) IsOwn() bool { return len(s.Keys) == 1 && s.Keys[0].Own }
+
 // MostLimits is how many limits a policy, a rule, a set that LimitBy chooses, and an override have at most.
 const MostLimits = 8
 

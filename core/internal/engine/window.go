@@ -8,64 +8,6 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// IsOwn reports whether all limits have the own key.
-func (s *Set) IsOwn() bool { return len(s.Keys) == 1 && s.Keys[0].Own }
-
-// Set returns the limits of a rule that was prepared.
-func (r *Rule) Set() *Set { return r.alone }
-
-// MayHold reports whether limits of requests in flight were asked.
-func (e *Engine) MayHold() bool { return e.holds.Load() }
-
-// HasOverrides reports whether the engine looks for overrides.
-func (e *Engine) HasOverrides() bool { return e.overrides != nil }
-
-// Records reports whether units were recorded, or would be if the request cost any.
-func (r *Result) Records() bool {
-	return r.Set != nil && r.Allowed && r.Mode != store.ModePeek && (r.Cause == ByLimits || r.Cause == ByNothing)
-}
-
-// ReleaseServed is Release for a request that has been served. The client may have left, so the request's context does
-// not end it. The guard logs failures of the store, and the lease ends the permit.
-func (r *Result) ReleaseServed() {
-	r.Release(context.WithoutCancel(r.list.held.Context)) //nolint:errcheck // as above
-}
-
-// Each returns the limits of the request as they stand now, each asked by itself for what the request costs, or for one
-// unit if it costs nothing: for people, who want to know about all of them. It looks at no ban, and fails if the store
-// does not answer. Wait returns how long a limit would have the request wait.
-func (r *Result) Each(ctx context.Context) (*Result, error) {
-	return r.now(ctx, func(cost int) int { return max(cost, 1) })
-}
-
-// Wait returns how long it takes until a limit has room for the request, 0 if it has or never will.
-func (r *Result) Wait(limit int) time.Duration {
-	if !r.Asks(limit) {
-		return 0
-	}
-	_, a := r.of(limit)
-	return a.Retry
-}
-
-// OverrideOf returns the override that is in force for the request's identity of a limit's key, or nil.
-func (r *Result) OverrideOf(l *Limit) *Override {
-	if r.engine.overrides == nil {
-		return nil
-	}
-	for i, all := 0, r.all(); i < len(all); i++ {
-		if r.limitOf(i).SameKey(l) {
-			return r.engine.overrides.find(l.key, &all[i].Key.Identity, true)
-		}
-	}
-	return nil
-}
-
-// SameKey reports whether two limits have one key.
-func (l *Limit) SameKey(other *Limit) bool { return l.key.is(other.key) }
-
-// SameLog reports whether two limits are quotas on one log of each identity.
-func (l *Limit) SameLog(other *Limit) bool { return l.SameKey(other) && l.Log() == other.Log() }
-
 // Window is a limit as it stands now, for a page.
 type Window struct {
 	Name       string // as in the header fields
@@ -131,10 +73,59 @@ func (r *Result) Windows(ctx context.Context) ([]Window, error) {
 	return windows, nil
 }
 
-// Joins returns nil if the store can decide about several logs together, and otherwise why not.
-func (e *Engine) Joins() error {
-	one := store.Limit{Log: "a", Quota: 1, Window: time.Second}
-	other := one
-	other.Log = "b"
-	return e.store.validate(&one, &other)
+// Log lists the entries of a limit's log, oldest first. The error is a [store.ConfigError] if it keeps none, or if the
+// store cannot list it.
+func (e *Engine) Log(ctx context.Context, l *Limit, id store.Identity) ([]store.Entry, error) {
+	if !l.KeepsEntries() {
+		return nil, configError("Log", l.Text, "this limit keeps counters, not requests",
+			"list limits with sliding logs")
+	}
+	if !e.store.lists {
+		return nil, configError("Log", e.store.name(),
+			"this store cannot list a log: it has no method Log (store.Lister)", otherStore)
+	}
+	entries, err := e.store.Log(ctx, store.Key{Namespace: l.key.Namespace, Identity: id}, l.Store())
+	return entries, store.Error(err)
+}
+
+// Entries lists the entries of a limit's log, as [Engine.Log] does, for the identity of the request.
+func (r *Result) Entries(ctx context.Context, limit int) ([]store.Entry, error) {
+	return r.engine.Log(ctx, &r.Set.Limits[limit], r.all()[r.place(limit)].Key.Identity)
+}
+
+// Now returns the limits of the request as they stand now, for a page. Each is asked by itself, since a denial that is
+// remembered tells one limit only; neither bans nor overrides are looked at. It fails if the store does not answer.
+func (r *Result) Now(ctx context.Context) (*Result, error) {
+	return r.now(ctx, func(int) int { return 1 })
+}
+
+func (r *Result) now(ctx context.Context, costOf func(cost int) int) (*Result, error) {
+	ctx, cancel := r.engine.store.Within(ctx)
+	defer cancel()
+	now := *r
+	now.Keep() // others may use the takes
+	now.Shadow, now.Allowed, now.Cause, now.Mode, now.sent = nil, true, ByLimits, store.ModePeek, store.ModePeek
+	now.asks = now.takes
+	if now.list != nil {
+		now.list.held, now.list.answers = nil, make([]store.Answer, now.takes)
+	}
+	takes, answers := now.asked()
+	for i := range takes {
+		t := &takes[i]
+		t.Limit, t.Cost, t.Mode, t.ID = now.limitOf(i).Store(), costOf(t.Cost), store.ModePeek, 0
+		answers[i] = store.Answer{}
+		source, err := r.engine.store.take(ctx, takes[i:i+1], answers[i:i+1])
+		if now.Source = source; err != nil {
+			return nil, store.Error(err)
+		}
+		now.Allowed = now.Allowed && answers[i].Allowed
+	}
+	return &now, nil
+}
+
+// Each returns the limits of the request as they stand now, each asked by itself for what the request costs, or for one
+// unit if it costs nothing: for people, who want to know about all of them. It looks at no ban, and fails if the store
+// does not answer. Wait returns how long a limit would have the request wait.
+func (r *Result) Each(ctx context.Context) (*Result, error) {
+	return r.now(ctx, func(cost int) int { return max(cost, 1) })
 }
