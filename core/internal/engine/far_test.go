@@ -29,6 +29,7 @@ type far struct {
 	settled []store.Settlement
 	before  func(takes []store.Take) // called before a take, or nil
 	after   func(takes []store.Take)
+	resets  func() // called before a reset, or nil
 	keeper
 }
 
@@ -97,6 +98,9 @@ func (f *far) Renew(ctx context.Context, m store.Renewal) error {
 }
 
 func (f *far) Reset(ctx context.Context, key store.Key, limits []*store.Limit, young time.Duration) error {
+	if f.resets != nil {
+		f.resets()
+	}
 	s, err := f.now()
 	if err != nil {
 		return err

@@ -66,11 +66,14 @@ func (e *Engine) reset(ctx context.Context, key *store.Key) error {
 }
 
 func (e *Engine) resetLogs(ctx context.Context, key *store.Key) error {
-	e.resetOf.replace(keyID{key.Namespace, key.Identity.Clone()}, e.resets.Add(1))
-	if limits := e.logsOf(key.Namespace); len(limits) > 0 {
-		return e.store.Reset(ctx, *key, limits)
+	note := func() { e.resetOf.replace(keyID{key.Namespace, key.Identity.Clone()}, e.resets.Add(1)) }
+	note()
+	limits := e.logsOf(key.Namespace)
+	if len(limits) == 0 {
+		return nil
 	}
-	return nil
+	defer note() // once more, for what is taken before the store has done it
+	return e.store.Reset(ctx, *key, limits)
 }
 
 // keyID is a comparable store.Key.

@@ -112,6 +112,23 @@ func TestResets(t *testing.T) {
 	})
 }
 
+// TestUndoAfterAReset undoes what was taken while a reset was on its way, which gives back nothing of what was taken
+// since then.
+func TestUndoAfterAReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := new(far)
+		e := newEngine(t, f.on())
+		s, a := compile(t, e, "5/hour with fixed window"), &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1}
+		var lost *engine.Result
+		f.resets = func() { lost = allow(t, e, s, a) }
+		must(e.Reset(t.Context(), text("a")))
+		must(lost.Undo(t.Context()))
+		if len(f.settled) > 0 { // a counter does not know whose unit it takes off
+			t.Errorf("%+v", f.settled)
+		}
+	})
+}
+
 // TestResetElsewhere deletes what another process has counted by an override.
 func TestResetElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
