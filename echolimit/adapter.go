@@ -28,12 +28,27 @@ func (q request) Value(key any) any {
 func (q request) SetContext(ctx context.Context) { q.c.SetRequest(q.c.Request().WithContext(ctx)) }
 
 func (q request) Target() adapter.Target {
-	t := adapter.TargetOf(q.c.Request())
-	t.AnyEnd = q.c.Path() == "" // it has not been routed yet: RemoveTrailingSlash may follow
-	t.RawPath = adapter.RestOfPath(q.c.Path(), t.RawPath, q.c.Request().URL)
+	t, route := adapter.TargetOf(q.c.Request()), q.c.Path()
+	if t.AnyEnd = route == ""; t.AnyEnd { // it has not been routed yet: RemoveTrailingSlash may follow
+		route = routeOf(q.c)
+	}
+	t.RawPath = adapter.RestOfPath(route, t.RawPath, q.c.Request().URL)
 	// RemoveTrailingSlash of Use, where it comes too late for the router, may have been in front.
 	t.AnyRest = strings.HasSuffix(q.c.Path(), "*") && q.c.Param("*") == ""
 	return t
+}
+
+// routeOf returns the route that will serve a request, as far as is known before it is routed.
+func routeOf(c echo.Context) string {
+	e, r := c.Echo(), c.Request()
+	own, router := e.AcquireContext(), e.Router()
+	defer e.ReleaseContext(own)
+	if its := e.Routers()[r.Host]; its != nil {
+		router = its
+	}
+	own.Reset(r, nil)
+	router.Find(r.Method, echo.GetPath(r), own)
+	return own.Path()
 }
 
 // refuse answers with status unless the handler has written or returns an error of its own. For

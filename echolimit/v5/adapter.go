@@ -29,15 +29,26 @@ func (q request) Value(key any) any {
 func (q request) SetContext(ctx context.Context) { q.c.SetRequest(q.c.Request().WithContext(ctx)) }
 
 func (q request) Target() adapter.Target {
-	t := adapter.TargetOf(q.c.Request())
-	t.AnyEnd = q.c.Path() == "" // it has not been routed yet: RemoveTrailingSlash may follow
-	if t.RawPath != "" {        // a router with UseEscapedPathForMatching reads the decoded path
-		t.Routed = adapter.RestOfPath(q.c.Path(), "", &url.URL{Path: t.Path})
+	t, route := adapter.TargetOf(q.c.Request()), q.c.Path()
+	if t.AnyEnd = route == ""; t.AnyEnd { // it has not been routed yet: RemoveTrailingSlash may follow
+		route = routeOf(q.c)
 	}
-	t.RawPath = adapter.RestOfPath(q.c.Path(), t.RawPath, q.c.Request().URL)
+	if t.RawPath != "" { // a router with UseEscapedPathForMatching reads the decoded path
+		t.Routed = adapter.RestOfPath(route, "", &url.URL{Path: t.Path})
+	}
+	t.RawPath = adapter.RestOfPath(route, t.RawPath, q.c.Request().URL)
 	// RemoveTrailingSlash of Use, where it comes too late for the router, may have been in front.
 	t.AnyRest = strings.HasSuffix(q.c.Path(), "*") && q.c.Param("*") == ""
 	return t
+}
+
+// routeOf returns the route that will serve a request, as far as is known before it is routed.
+func routeOf(c *echo.Context) string {
+	own := c.Echo().AcquireContext()
+	defer c.Echo().ReleaseContext(own)
+	own.Reset(c.Request(), nil)
+	c.Echo().Router().Route(own)
+	return own.Path()
 }
 
 // refuse answers with status unless the handler has written or returns an error of its own. For

@@ -77,16 +77,19 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Mounted with Pre, rules see paths before middleware that removes slashes.
+// Mounted with Pre, rules see paths before middleware that removes slashes, and before the router.
 func TestRulesBeforeSlashesAreRemoved(t *testing.T) {
-	set, err := rules.Parse([]byte("rules: [{name: a, match: {path: /login}, key: ip, limits: [5/day]}]"), "a.yaml")
+	set, err := rules.Parse([]byte(`rules:
+- {name: a, match: {path: /login}, key: ip, limits: [5/day]}
+- {name: b, match: {path: "/users/{id}"}, key: ip, limits: [5/day]}`), "a.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := echo.New()
 	e.Pre(echolimit.Rules(set), middleware.RemoveTrailingSlash())
 	e.GET("/login", hello)
-	for _, path := range []string{"/login", "/login/"} {
+	e.GET("/users/:id", hello)
+	for _, path := range []string{"/login", "/login/", "/users/7", "/users/7/%3F", "/users/7/8"} {
 		if w := get(e, path); w.Code != 200 || w.Header().Get("RateLimit") == "" {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}
