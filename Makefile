@@ -23,7 +23,7 @@ RACING := ./core/... ./nethttp ./ginlimit ./echolimit ./chilimit ./fiberlimit
 
 # What coverage counts: the library without what is only for tests.
 COVERED = $(shell go list $(RACING) | \
-	grep -v -e /core/coretest -e /faults$$ -e /testlen$$ -e /allocs$$ -e /timerlag$$ | paste -sd , -)
+	grep -v -e /core/coretest -e /redisserver$$ -e /faults$$ -e /testlen$$ -e /allocs$$ -e /timerlag$$ | paste -sd , -)
 
 # What the tests of Redis run on, for test-engines: paths or names of redis-server and valkey-server binaries.
 ENGINES ?=
@@ -84,7 +84,7 @@ test-engines: ## Run the Redis tests on each server of ENGINES, such as ENGINES=
 		path=$$(cd "$$(dirname "$$path")" && pwd)/$$(basename "$$path"); \
 		echo "== $$path: $$("$$path" --version)"; \
 		export SASH_REDIS_SERVER=$$path SASH_REQUIRE_REDIS=1; \
-		go test -p 1 -count=1 -timeout 30m ./core/coretest/redistest ./core/redisstore && \
+		go test -p 1 -count=1 -timeout 30m ./core/internal/redisserver ./core/redisstore && \
 			go test -short -count=1 ./core/redisstore/faults || failed="$$failed $$server"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "failed on:$$failed" >&2; exit 1; fi

@@ -10,12 +10,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 )
 
 // server is a Redis of our own, and what it says of itself.
 type server struct {
-	*redistest.Server
+	*redisserver.Server
 	rdb     *redis.Client
 	program *program
 }
@@ -24,7 +24,7 @@ type server struct {
 func (r *run) server() *server {
 	if r.redis == nil {
 		p := new(program)
-		s := redistest.Start(p)
+		s := redisserver.Start(p)
 		r.redis = &server{s, redis.NewClient(&redis.Options{Addr: s.Addr()}), p}
 	}
 	return r.redis
@@ -70,7 +70,7 @@ func (s *server) bytes() (n int64) {
 	return n
 }
 
-// program is the testing.TB of a program that is no test, as far as redistest
+// program is the testing.TB of a program that is no test, as far as redisserver
 // asks for one.
 type program struct {
 	testing.TB // nil, and there for the method that nobody else can have

@@ -15,7 +15,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/coretest"
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/jwtkey"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/nethttp"
@@ -23,7 +23,7 @@ import (
 
 // Neither identities nor, with a secret, addresses are visible to a client that monitors the server.
 func TestServerLearnsNoIdentity(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	watch, err := net.Dial("tcp", server.Addr())
 	if err != nil {
 		t.Fatal(err)

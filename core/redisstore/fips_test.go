@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
@@ -29,7 +29,7 @@ func TestOnlyApprovedAlgorithms(t *testing.T) {
 	}
 	t.Parallel()
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	child.Env = append(os.Environ(), "GODEBUG=fips140=only", redisEnv+"="+redistest.Start(t).Addr())
+	child.Env = append(os.Environ(), "GODEBUG=fips140=only", redisEnv+"="+redisserver.Start(t).Addr())
 	out, err := child.CombinedOutput()
 	switch {
 	case bytes.Contains(out, []byte("fips140: FIPS 140-3 mode is ")):

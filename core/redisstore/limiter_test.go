@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/allocs"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/redisstream"
@@ -35,7 +35,7 @@ func newLimiter(t *testing.T, p core.Policy, s store.Store, opts ...core.Option)
 // From Redis 7.2 on the user's name is in the server's replies. It must not appear in errors, in Check or in the log.
 func TestUserNameIsNotTold(t *testing.T) {
 	const user = "alice"
-	addr := redistest.StartFake(t, func(command []string) string {
+	addr := redisserver.StartFake(t, func(command []string) string {
 		if command[0] == "EVALSHA" || command[0] == "EVAL" {
 			name := strings.ToLower(command[0])
 			return "-NOPERM User " + user + " has no permissions to run the '" + name + "' command\r\n"
@@ -170,9 +170,9 @@ func TestAllocations(t *testing.T) {
 // Whatever a key is, each client of go-redis counts it exactly, by its own limits and by one that all share.
 func TestEveryClient(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, 3).Addrs()
-	server := redistest.Start(t).Addr()
-	shards := map[string]string{"a": redistest.Start(t).Addr(), "b": server}
+	cluster := redisserver.StartCluster(t, 3).Addrs()
+	server := redisserver.Start(t).Addr()
+	shards := map[string]string{"a": redisserver.Start(t).Addr(), "b": server}
 	for name, client := range map[string]redis.UniversalClient{
 		"client":    redis.NewClient(&redis.Options{Addr: server}),
 		"cluster":   redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster}),
@@ -226,7 +226,7 @@ func TestRecoveryWhereRepliesAreLate(t *testing.T) {
 	for name, newStore := range map[string]func(redisstore.Client) store.Store{"set": inSets, "stream": inStreams} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			proxy := redistest.StartProxy(t, redistest.Start(t).Addr())
+			proxy := redisserver.StartProxy(t, redisserver.Start(t).Addr())
 			rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
 			defer rdb.Close()
 			l := newLimiter(t, core.PerHour(100_000), newStore(rdb), core.WithTimeout(time.Second), core.WithName(name))

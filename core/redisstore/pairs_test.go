@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/pairs"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/redisstream"
@@ -52,8 +52,8 @@ var errCut = &net.OpError{Op: "dial", Err: errors.New("cut off")}
 
 // Whatever a user switches on together works on Redis, too.
 func TestPairs(t *testing.T) {
-	one := []string{redistest.Start(t).Addr()}
-	nodes := redistest.StartCluster(t, 3).Addrs()
+	one := []string{redisserver.Start(t).Addr()}
+	nodes := redisserver.StartCluster(t, 3).Addrs()
 	for _, on := range []struct {
 		name     string
 		addrs    []string

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
@@ -123,9 +123,9 @@ func TestProcessesShareQuotas(t *testing.T) {
 			t.Parallel()
 			var addrs []string
 			if kills > 0 {
-				addrs = redistest.StartCluster(t, 3).Addrs()
+				addrs = redisserver.StartCluster(t, 3).Addrs()
 			} else {
-				addrs = []string{redistest.Start(t).Addr()}
+				addrs = []string{redisserver.Start(t).Addr()}
 			}
 			var processes []*child
 			for range max(kills+1, 3) {
@@ -305,7 +305,7 @@ func useLeases(rdb redis.UniversalClient) {
 // stands still. No window of true uses is over a quota.
 func TestLeasesOfProcesses(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	var mu sync.Mutex
 	var before, after []int64 // of each unit
 	var readers sync.WaitGroup

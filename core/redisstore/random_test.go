@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core/coretest"
-	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/definition"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/redisstream"
@@ -21,7 +21,7 @@ import (
 // client runs scripts at the instant of a clock.
 type client struct {
 	redis.UniversalClient
-	*redistest.Clock
+	*redisserver.Clock
 
 	twice bool // each script is run twice, and replies what it does then
 
@@ -32,13 +32,13 @@ type client struct {
 
 func newClient(rdb redis.UniversalClient) *client {
 	return &client{
-		UniversalClient: rdb, Clock: redistest.NewClock(), scripts: make(map[string]*redis.Script),
+		UniversalClient: rdb, Clock: redisserver.NewClock(), scripts: make(map[string]*redis.Script),
 	}
 }
 
 func (c *client) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	cmd.SetErr(redistest.ErrNoScript)
+	cmd.SetErr(redisserver.ErrNoScript)
 	return cmd
 }
 
@@ -84,7 +84,7 @@ func flush(t *testing.T, rdb redis.UniversalClient) {
 }
 
 // older makes the keys of a server so many milliseconds older. Those go whose TTL, without the hour more that
-// [redistest.Clock] gives them, has ended ten minutes ago, since minutes may pass while the clock stands still.
+// [redisserver.Clock] gives them, has ended ten minutes ago, since minutes may pass while the clock stands still.
 //
 //nolint:dupword // Lua
 const older = `
@@ -109,7 +109,7 @@ func (c *client) advance(t *testing.T, by time.Duration) {
 // start starts a server.
 func start(t *testing.T) *redis.Client {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr(), ReadTimeout: 30 * time.Second})
+	rdb := redis.NewClient(&redis.Options{Addr: redisserver.Start(t).Addr(), ReadTimeout: 30 * time.Second})
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }
@@ -186,7 +186,7 @@ func TestBounds(t *testing.T) {
 func TestInTurn(t *testing.T) {
 	t.Parallel()
 	var addrs []string
-	for _, node := range redistest.StartCluster(t, 3).Nodes() {
+	for _, node := range redisserver.StartCluster(t, 3).Nodes() {
 		addrs = append(addrs, node.Addr())
 	}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ReadTimeout: 30 * time.Second})

@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/definition"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -183,7 +183,7 @@ func TestSettleSearches(t *testing.T) {
 
 // Rule 4. A caller that leaves hears how its take ends.
 func TestLeftTake(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { rdb.Close() })
 	s, l := redisstore.New(rdb), sliding(1, time.Hour)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -21,7 +21,7 @@ type apart struct {
 	store.Full
 
 	ring    *redis.Ring
-	servers [2]*redistest.Server
+	servers [2]*redisserver.Server
 	keys    [2]store.Key
 	limit   *store.Limit
 	id      uint64
@@ -31,7 +31,7 @@ type apart struct {
 func newApart(t *testing.T) *apart {
 	t.Helper()
 	x := &apart{T: t, limit: sliding(1, time.Hour), begins: make(begins, 10_000)}
-	x.servers = [2]*redistest.Server{redistest.Start(t), redistest.Start(t)}
+	x.servers = [2]*redisserver.Server{redisserver.Start(t), redisserver.Start(t)}
 	x.ring = redis.NewRing(&redis.RingOptions{
 		Addrs:       map[string]string{"a": x.servers[0].Addr(), "b": x.servers[1].Addr()},
 		ReadTimeout: time.Minute, HeartbeatFrequency: time.Hour,

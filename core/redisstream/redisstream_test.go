@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/core/redisstream"
 	"github.com/sashlimit/sash/core/store"
@@ -21,7 +21,7 @@ import (
 
 func start(t *testing.T) *redis.Client {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	rdb := redis.NewClient(&redis.Options{Addr: redisserver.Start(t).Addr()})
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }

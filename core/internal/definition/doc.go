@@ -16,13 +16,13 @@
 //		},
 //	})
 //
-// A store in Redis gets its time from [redistest.Clock], which puts it into the scripts in place of their TIME: the
+// A store in Redis gets its time from [redisserver.Clock], which puts it into the scripts in place of their TIME: the
 // client under the store passes each script through Clock.Script, or Clock.Fixed on a cluster. New empties the server
 // for each trace, and begins with a new clock:
 //
 //	New: func(t *testing.T) definition.Clocked {
 //		flush(t, rdb)
-//		clock := redistest.NewClock()
+//		clock := redisserver.NewClock()
 //		return definition.Clocked{Store: newStore(rdb, clock), Now: clock.Now, Advance: clock.Advance}
 //	}
 //
@@ -30,6 +30,4 @@
 // exact, such as when a clock is set back. [Verify] needs no store, but what was admitted.
 //
 // A trace that fails is made as short as it can be, and printed with its seed: SASH_SEED=<seed> runs that trace alone.
-//
-// [redistest.Clock]: https://pkg.go.dev/github.com/sashlimit/sash/core/coretest/redistest#Clock
 package definition

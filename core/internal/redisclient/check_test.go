@@ -15,8 +15,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/redisclient"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -64,7 +64,7 @@ func check(t *testing.T, client redisclient.Client) error {
 }
 
 func TestCheckOfHealthyServer(t *testing.T) {
-	rdb := plain(t, at(redistest.Start(t)))
+	rdb := plain(t, at(redisserver.Start(t)))
 	for range 2 { // the second time the server knows the script
 		if err := check(t, rdb); err != nil {
 			t.Error(err)
@@ -77,7 +77,7 @@ func TestCheckOfHealthyServer(t *testing.T) {
 }
 
 func TestCheckOfEvictionPolicy(t *testing.T) {
-	rdb := plain(t, at(redistest.Start(t)))
+	rdb := plain(t, at(redisserver.Start(t)))
 	for _, policy := range []string{
 		"allkeys-lru", "allkeys-lfu", "allkeys-random",
 		"volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl",
@@ -97,18 +97,18 @@ func TestCheckOfOneServer(t *testing.T) {
 		want   [][]string
 	}{
 		{"nobody there", func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t)
+			s := redisserver.Start(t)
 			s.Kill()
 			return plain(t, at(s))
 		}, [][]string{{"refused", "start the server"}}},
 		{"replica", func(t *testing.T) redisclient.Client {
-			return plain(t, at(redistest.StartReplica(t, redistest.Start(t))))
+			return plain(t, at(redisserver.StartReplica(t, redisserver.Start(t))))
 		}, [][]string{{"read-only", "connect to the master"}}},
 		{"TIME and ZADD renamed", func(t *testing.T) redisclient.Client {
-			return plain(t, at(redistest.Start(t, "--rename-command", "TIME", "", "--rename-command", "ZADD", "")))
+			return plain(t, at(redisserver.Start(t, "--rename-command", "TIME", "", "--rename-command", "ZADD", "")))
 		}, [][]string{{"script", "rename-command"}}},
 		{"no cluster", func(t *testing.T) redisclient.Client {
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redisserver.Start(t).Addr()}})
 		}, [][]string{{"cluster", "redis.NewClient"}}},
 		{"nil", func(*testing.T) redisclient.Client { return nil }, [][]string{{"redistest.New(nil)"}}},
 	} {
@@ -138,7 +138,7 @@ func TestCheckOfVersion(t *testing.T) {
 		{"redis_version:255.255.255\r\n" + noeviction, nil},
 		{"redis_version:6.2.14\r\n", [][]string{{"has no maxmemory-policy"}}},
 	} {
-		addr := redistest.StartFake(t, func(command []string) string {
+		addr := redisserver.StartFake(t, func(command []string) string {
 			switch command[0] {
 			case "EVALSHA":
 				return "*1\r\n:0\r\n"
@@ -153,7 +153,7 @@ func TestCheckOfVersion(t *testing.T) {
 
 func TestCheckOfCluster(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3)
+	c := redisserver.StartCluster(t, 3)
 	for _, node := range c.Nodes() {
 		wantProblems(t, check(t, plain(t, at(node))), []string{"redis.NewClusterClient"})
 	}
@@ -162,7 +162,7 @@ func TestCheckOfCluster(t *testing.T) {
 	wantProblems(t, check(t, rdb))
 
 	second, third := c.Nodes()[1], c.Nodes()[2]
-	for _, to := range []*redistest.Server{second, third} {
+	for _, to := range []*redisserver.Server{second, third} {
 		const asked = "sash:check:0" // try
 		if to != c.Owner(asked) {
 			move := c.BeginMove(asked, to)
@@ -192,7 +192,7 @@ func TestCheckOfCluster(t *testing.T) {
 }
 
 func TestCheckOfRing(t *testing.T) {
-	good, bad := redistest.Start(t), redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+	good, bad := redisserver.Start(t), redisserver.Start(t, "--maxmemory-policy", "allkeys-lru")
 	rdb := redis.NewRing(&redis.RingOptions{
 		Addrs: map[string]string{"a": good.Addr(), "b": bad.Addr()}, HeartbeatFrequency: time.Hour,
 	})
@@ -210,7 +210,7 @@ func TestCheckOfRing(t *testing.T) {
 
 // Check ends with its context, also with a client that does not look at it.
 func TestCheckEndsWithItsContext(t *testing.T) {
-	s := redistest.Start(t)
+	s := redisserver.Start(t)
 	rdb := plain(t, at(s))
 	rdb.Ping(t.Context())
 	s.Pause()
@@ -232,7 +232,7 @@ func TestCheckOfDistance(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)
-	proxy := redistest.StartProxy(t, redistest.Start(t).Addr())
+	proxy := redisserver.StartProxy(t, redisserver.Start(t).Addr())
 	proxy.SetDelay(40 * time.Millisecond)
 	wantProblems(t, check(t, plain(t, &redis.Options{Addr: proxy.Addr()})))
 	if !strings.Contains(log.String(), "core.WithTimeout") || !strings.Contains(log.String(), proxy.Addr()) {

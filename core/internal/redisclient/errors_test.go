@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/redisclient"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -50,17 +50,17 @@ func wantClass(t *testing.T, err error, class, advice string) {
 func TestErrorClasses(t *testing.T) {
 	acl := func(rules ...string) func(t *testing.T) redisclient.Client {
 		return func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t)
+			s := redisserver.Start(t)
 			do(t, s, append([]string{"ACL", "SETUSER", user, "on", ">" + password, "~*", "+@all"}, rules...)...)
 			return plain(t, &redis.Options{Addr: s.Addr(), Username: user, Password: password})
 		}
 	}
 	started := func(args ...string) func(t *testing.T) redisclient.Client {
-		return func(t *testing.T) redisclient.Client { return plain(t, at(redistest.Start(t, args...))) }
+		return func(t *testing.T) redisclient.Client { return plain(t, at(redisserver.Start(t, args...))) }
 	}
 	login := func(o redis.Options, args ...string) func(t *testing.T) redisclient.Client {
 		return func(t *testing.T) redisclient.Client {
-			o.Addr = redistest.Start(t, args...).Addr()
+			o.Addr = redisserver.Start(t, args...).Addr()
 			return plain(t, &o)
 		}
 	}
@@ -69,7 +69,7 @@ func TestErrorClasses(t *testing.T) {
 		client               func(t *testing.T) redisclient.Client
 	}{
 		{"hang", redisclient.ClassTimeout, "slow", func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t)
+			s := redisserver.Start(t)
 			rdb := plain(t, &redis.Options{Addr: s.Addr(), ReadTimeout: 50 * time.Millisecond})
 			rdb.Ping(t.Context())
 			s.Pause()
@@ -78,11 +78,11 @@ func TestErrorClasses(t *testing.T) {
 		{"TLS at a plain server", redisclient.ClassTimeout, "TLS", func(t *testing.T) redisclient.Client {
 			limit := 50 * time.Millisecond
 			return plain(t, &redis.Options{
-				Addr: redistest.Start(t).Addr(), TLSConfig: &tls.Config{}, DialTimeout: limit, ReadTimeout: limit,
+				Addr: redisserver.Start(t).Addr(), TLSConfig: &tls.Config{}, DialTimeout: limit, ReadTimeout: limit,
 			})
 		}},
 		{"nobody there", redisclient.ClassRefused, "start the server", func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t)
+			s := redisserver.Start(t)
 			s.Kill()
 			return plain(t, at(s))
 		}},
@@ -90,14 +90,14 @@ func TestErrorClasses(t *testing.T) {
 			return plain(t, &redis.Options{Addr: t.TempDir() + "/redis.sock"})
 		}},
 		{"reset in a reply", redisclient.ClassRefused, "maxclients", func(t *testing.T) redisclient.Client {
-			p := redistest.StartProxy(t, redistest.Start(t).Addr())
+			p := redisserver.StartProxy(t, redisserver.Start(t).Addr())
 			rdb := plain(t, &redis.Options{Addr: p.Addr()})
 			rdb.Ping(t.Context())
 			p.CutReply()
 			return rdb
 		}},
 		{"too many clients", redisclient.ClassRefused, "maxclients", func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t)
+			s := redisserver.Start(t)
 			do(t, s, "CONFIG", "SET", "maxclients", "1")
 			holder := plain(t, at(s))
 			for holder.Ping(t.Context()).Err() != nil { // until the server has seen that the connection of do is closed
@@ -106,18 +106,18 @@ func TestErrorClasses(t *testing.T) {
 			return plain(t, at(s))
 		}},
 		{"plain at a TLS server", redisclient.ClassRefused, "TLSConfig", func(t *testing.T) redisclient.Client {
-			return plain(t, at(redistest.StartTLS(t)))
+			return plain(t, at(redisserver.StartTLS(t)))
 		}},
 		{"a cluster of none", redisclient.ClassRefused, "Addrs", func(*testing.T) redisclient.Client {
 			return redis.NewClusterClient(&redis.ClusterOptions{})
 		}},
 		{"no Sentinel", redisclient.ClassRefused, "SentinelAddrs", func(t *testing.T) redisclient.Client {
 			return redis.NewFailoverClient(&redis.FailoverOptions{
-				MasterName: "m", SentinelAddrs: []string{redistest.Start(t).Addr()},
+				MasterName: "m", SentinelAddrs: []string{redisserver.Start(t).Addr()},
 			})
 		}},
 		{"a Ring of none", redisclient.ClassRefused, "Addrs", func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t)
+			s := redisserver.Start(t)
 			s.Kill()
 			ring := redis.NewRing(&redis.RingOptions{
 				Addrs: map[string]string{"a": s.Addr()}, HeartbeatFrequency: time.Millisecond,
@@ -128,14 +128,14 @@ func TestErrorClasses(t *testing.T) {
 			return ring
 		}},
 		{"pool of 1", redisclient.ClassPool, "PoolSize", func(t *testing.T) redisclient.Client {
-			rdb := plain(t, &redis.Options{Addr: redistest.Start(t).Addr(), PoolSize: 1, PoolTimeout: time.Millisecond})
+			rdb := plain(t, &redis.Options{Addr: redisserver.Start(t).Addr(), PoolSize: 1, PoolTimeout: time.Millisecond})
 			held := rdb.Conn()
 			t.Cleanup(func() { held.Close() })
 			held.Ping(t.Context())
 			return rdb
 		}},
 		{"closed client", redisclient.ClassPool, "close", func(t *testing.T) redisclient.Client {
-			rdb := plain(t, at(redistest.Start(t)))
+			rdb := plain(t, at(redisserver.Start(t)))
 			rdb.Close()
 			return rdb
 		}},
@@ -151,11 +151,11 @@ func TestErrorClasses(t *testing.T) {
 		{"NOPERM for keys", redisclient.ClassAuth, "~sash:*", acl("resetkeys", "~other:*")},
 		{"NOPERM in the script", redisclient.ClassAuth, "+zadd", acl("-zadd")},
 		{"READONLY", redisclient.ClassReadOnly, "master", func(t *testing.T) redisclient.Client {
-			return plain(t, at(redistest.StartReplica(t, redistest.Start(t))))
+			return plain(t, at(redisserver.StartReplica(t, redisserver.Start(t))))
 		}},
 		{"MASTERDOWN", redisclient.ClassReadOnly, "master", func(t *testing.T) redisclient.Client {
-			master := redistest.Start(t)
-			s := redistest.StartReplica(t, master)
+			master := redisserver.Start(t)
+			s := redisserver.StartReplica(t, master)
 			do(t, s, "CONFIG", "SET", "replica-serve-stale-data", "no")
 			master.Kill()
 			for _, err := s.Do("GET", "k"); err == nil; _, err = s.Do("GET", "k") {
@@ -164,27 +164,27 @@ func TestErrorClasses(t *testing.T) {
 			return plain(t, at(s))
 		}},
 		{"MISCONF", redisclient.ClassReadOnly, "log", func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t, "--save", "3600", "1")
+			s := redisserver.Start(t, "--save", "3600", "1")
 			s.FailSaves(true)
 			return plain(t, at(s))
 		}},
 		{"NOREPLICAS", redisclient.ClassReadOnly, "min-replicas-to-write", started("--min-replicas-to-write", "3")},
 		{"cluster client at a plain server", redisclient.ClassCluster, "redis.NewClient",
 			func(t *testing.T) redisclient.Client {
-				return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Start(t).Addr()}})
+				return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redisserver.Start(t).Addr()}})
 			}},
 		{"LOADING", redisclient.ClassBusy, "wait", func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t)
+			s := redisserver.Start(t)
 			s.RestartLoading()
 			return plain(t, at(s))
 		}},
 		{"BUSY", redisclient.ClassBusy, "SCRIPT KILL", func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t)
+			s := redisserver.Start(t)
 			s.Busy()
 			return plain(t, at(s))
 		}},
 		{"OOM", redisclient.ClassOOM, "maxmemory", func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t, "--maxmemory", "3mb")
+			s := redisserver.Start(t, "--maxmemory", "3mb")
 			do(t, s, "SETRANGE", "big", "3000000", "x")
 			return plain(t, at(s))
 		}},
@@ -193,16 +193,16 @@ func TestErrorClasses(t *testing.T) {
 		{"TIME renamed", redisclient.ClassScript, "rename-command", started("--rename-command", "TIME", "")},
 		{"no such database", redisclient.ClassScript, "Options.DB", login(redis.Options{DB: 99})},
 		{"WRONGTYPE", redisclient.ClassType, "WithPrefix", func(t *testing.T) redisclient.Client {
-			s := redistest.Start(t)
+			s := redisserver.Start(t)
 			do(t, s, "SET", taken, "x")
 			return plain(t, at(s))
 		}},
 		{"the wrong authority", redisclient.ClassProtocol, "authority", func(t *testing.T) redisclient.Client {
-			s, other := redistest.StartTLS(t), redistest.StartTLS(t)
+			s, other := redisserver.StartTLS(t), redisserver.StartTLS(t)
 			return plain(t, &redis.Options{Addr: s.Addr(), TLSConfig: other.TLSConfig()})
 		}},
 		{"no certificate", redisclient.ClassProtocol, "certificate", func(t *testing.T) redisclient.Client {
-			s := redistest.StartTLS(t)
+			s := redisserver.StartTLS(t)
 			do(t, s, "CONFIG", "SET", "tls-auth-clients", "yes")
 			config := s.TLSConfig()
 			config.MaxVersion = tls.VersionTLS12 // in 1.3 the client may write before it is told
@@ -219,7 +219,7 @@ func TestErrorClasses(t *testing.T) {
 }
 
 func TestErrorClassOfContext(t *testing.T) {
-	rdb := plain(t, at(redistest.Start(t)))
+	rdb := plain(t, at(redisserver.Start(t)))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	wantClass(t, take(gone, rdb), redisclient.ClassCanceled, "cancelled")
@@ -235,9 +235,9 @@ func TestErrorClassOfContext(t *testing.T) {
 
 func TestErrorClassesOfCluster(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3)
+	c := redisserver.StartCluster(t, 3)
 	owner := c.Owner(taken)
-	var other *redistest.Server
+	var other *redisserver.Server
 	for _, node := range c.Nodes() {
 		if node != owner {
 			other = node
@@ -259,7 +259,7 @@ func TestErrorClassesOfCluster(t *testing.T) {
 
 // classOfDatabase is that of another database than 0 in a cluster. Valkey 9 can have several there, and says no more
 // than that it has not this one.
-func classOfDatabase(t *testing.T, node *redistest.Server) string {
+func classOfDatabase(t *testing.T, node *redisserver.Server) string {
 	t.Helper()
 	several, err := node.Do("CONFIG", "GET", "cluster-databases")
 	if err != nil {
@@ -341,7 +341,7 @@ func TestErrorClassesOfReplies(t *testing.T) {
 		{"*3\r\n:1\r\n:1\r\n:1", redisclient.ClassProtocol, "address"},
 		{"*1\r\n:-5", redisclient.ClassProtocol, "address"},
 	} {
-		addr := redistest.StartFake(t, func(command []string) string {
+		addr := redisserver.StartFake(t, func(command []string) string {
 			if command[0] == "EVALSHA" {
 				return c.reply + "\r\n"
 			}

@@ -17,8 +17,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/redisclient"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/internal/timerlag"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -77,7 +77,7 @@ func askWithin(t *testing.T, limit time.Duration, c *redisclient.Conn, p *redisc
 	return err
 }
 
-func at(s *redistest.Server) *redis.Options { return &redis.Options{Addr: s.Addr()} }
+func at(s *redisserver.Server) *redis.Options { return &redis.Options{Addr: s.Addr()} }
 
 // plain is a client that tries once.
 func plain(t *testing.T, o *redis.Options) *redis.Client {
@@ -89,7 +89,7 @@ func plain(t *testing.T, o *redis.Options) *redis.Client {
 }
 
 // do tells a server something that must succeed.
-func do(t *testing.T, s *redistest.Server, args ...string) {
+func do(t *testing.T, s *redisserver.Server, args ...string) {
 	t.Helper()
 	if _, err := s.Do(args...); err != nil {
 		t.Fatalf("%q: %v", args, err)
@@ -102,9 +102,9 @@ type hidden struct{ redisclient.Client }
 // Each question is counted once, and each of those that have become one finds its place.
 func TestManyCallers(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, 3)
-	one, two := redistest.Start(t), redistest.Start(t)
-	tlsServer := redistest.StartTLS(t)
+	cluster := redisserver.StartCluster(t, 3)
+	one, two := redisserver.Start(t), redisserver.Start(t)
+	tlsServer := redisserver.StartTLS(t)
 	for name, client := range map[string]redisclient.Client{
 		"one server": redis.NewClient(at(one)),
 		"RESP2":      redis.NewClient(&redis.Options{Addr: one.Addr(), Protocol: 2}),
@@ -151,7 +151,7 @@ func TestManyCallers(t *testing.T) {
 
 // A server that has forgotten the script is sent it again, also in a pipeline.
 func TestScriptFlush(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": server.Addr()}})
 	for _, client := range []redisclient.Client{plain(t, at(server)), ring} {
 		c, p := newConn(client), newPlan()
@@ -173,7 +173,7 @@ func TestScriptFlush(t *testing.T) {
 
 // A key of another type makes the questions of that key fail, and none of those that are sent with them.
 func TestOtherTypeInABatch(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	do(t, server, "SET", "odd", "x")
 	rdb := plain(t, at(server))
 	for name, client := range map[string]redisclient.Client{"known": rdb, "unknown": hidden{rdb}} {
@@ -243,10 +243,10 @@ func (k *keeper) keep(cmd redis.Cmder) {
 // Hooks see commands with their keys as texts, and may keep them. One that is added later sees them as well.
 func TestHooks(t *testing.T) {
 	t.Parallel()
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.StartCluster(t, 3).Addrs()})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: redisserver.StartCluster(t, 3).Addrs()})
 	defer cluster.Close()
 	for name, client := range map[string]redis.UniversalClient{
-		"one server": plain(t, at(redistest.Start(t))), "cluster": cluster,
+		"one server": plain(t, at(redisserver.Start(t))), "cluster": cluster,
 	} {
 		c, p, k := newConn(client), newPlan(), new(keeper)
 		if _, err := ask(t.Context(), c, p, "before"); err != nil {
@@ -294,7 +294,7 @@ func inTime(t *testing.T, name string, limit time.Duration, f func()) {
 
 // A caller returns in time whatever its client is set to, and whatever functions the client has.
 func TestInTimeWithAnyClient(t *testing.T) {
-	server, paused := redistest.Start(t), redistest.Start(t)
+	server, paused := redisserver.Start(t), redisserver.Start(t)
 	paused.Pause()
 	defer paused.Resume()
 	hung := make(chan struct{})
@@ -337,7 +337,7 @@ func TestInTimeWithAnyClient(t *testing.T) {
 // A refused connection is told from silence, also where the client dials again for longer than callers wait, but not of
 // a Ring, whose shards are in use from the beginning.
 func TestRefused(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	used := redis.NewClient(at(server))
 	defer used.Close()
 	c, p := newConn(used), newPlan()
@@ -364,15 +364,15 @@ func TestRefused(t *testing.T) {
 // One node of a cluster that hangs, or one shard of a Ring, does not hold up the others.
 func TestOneServerHangs(t *testing.T) {
 	t.Parallel()
-	cluster := redistest.StartCluster(t, 3)
-	shards := []*redistest.Server{redistest.Start(t), redistest.Start(t)}
+	cluster := redisserver.StartCluster(t, 3)
+	shards := []*redisserver.Server{redisserver.Start(t), redisserver.Start(t)}
 	ring := redis.NewRing(&redis.RingOptions{
 		Addrs:              map[string]string{"a": shards[0].Addr(), "b": shards[1].Addr()},
 		HeartbeatFrequency: time.Hour,
 	})
 	clients := map[string]struct {
 		client  redis.UniversalClient
-		hanging *redistest.Server
+		hanging *redisserver.Server
 	}{
 		"cluster": {redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}), cluster.Nodes()[1]},
 		"Ring":    {ring, shards[1]},

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
@@ -43,7 +43,7 @@ var busySetups = map[string]struct {
 // hangs: it admits at most one unit in a hundred too many.
 func TestBusyProcess(t *testing.T) {
 	slow(t)
-	server, hangs := redistest.Start(t), redistest.Start(t)
+	server, hangs := redisserver.Start(t), redisserver.Start(t)
 	hangs.Pause()
 	for name := range busySetups {
 		for _, failure := range []core.Failure{core.FailLocal, core.FailOpen, core.FailClosed} {
@@ -72,7 +72,7 @@ func TestBusyProcess(t *testing.T) {
 }
 
 // ping measures the slowest PING until it is asked for it.
-func ping(t *testing.T, server *redistest.Server) (worst func() time.Duration) {
+func ping(t *testing.T, server *redisserver.Server) (worst func() time.Duration) {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	var most atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())

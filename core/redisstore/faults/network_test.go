@@ -8,14 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
 const quota = 50
 
 func TestKilled(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	r := begin(t, "killed, restarted", "kill -9, started again after 1 s")
 	r.timeout = 10 * time.Second // since newer versions of go-redis dial again, for up to a second
 	defer r.end()
@@ -36,7 +36,7 @@ func TestKilled(t *testing.T) {
 // What the server was sent while it stood still it executes afterwards, and it is counted once with what
 // was decided meanwhile.
 func TestHangs(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	r := begin(t, "hangs", "SIGSTOP under 200 requests/s, SIGCONT")
 	defer r.end()
 	l := r.limiter(core.PerHour(100_000), r.client(&redis.Options{Addr: server.Addr()}))
@@ -58,8 +58,8 @@ func TestHangs(t *testing.T) {
 
 func TestSlowReplies(t *testing.T) {
 	slow(t)
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
+	server := redisserver.Start(t)
+	proxy := redisserver.StartProxy(t, server.Addr())
 	for _, delay := range []time.Duration{
 		20 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond, time.Second,
 	} {
@@ -91,8 +91,8 @@ func TestSlowReplies(t *testing.T) {
 // A reply that is lost takes the connection with it. With go-redis as it is there is no time to send the command
 // again; with a shorter ReadTimeout it does.
 func TestLostReplies(t *testing.T) {
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
+	server := redisserver.Start(t)
+	proxy := redisserver.StartProxy(t, server.Addr())
 	for _, c := range []struct {
 		how  string
 		read time.Duration
@@ -130,8 +130,8 @@ func TestLostReplies(t *testing.T) {
 }
 
 func TestResetMidReply(t *testing.T) {
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
+	server := redisserver.Start(t)
+	proxy := redisserver.StartProxy(t, server.Addr())
 	r := begin(t, "reset mid-reply", "a proxy sends half a reply, then RST")
 	defer r.end()
 	l := r.limiter(core.PerHour(100_000), r.client(&redis.Options{Addr: proxy.Addr()}), longTimeout)
@@ -150,8 +150,8 @@ func TestResetMidReply(t *testing.T) {
 
 func TestTrickle(t *testing.T) {
 	slow(t)
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
+	server := redisserver.Start(t)
+	proxy := redisserver.StartProxy(t, server.Addr())
 	for _, each := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
 		func() {
 			r := begin(t, "trickle", fmt.Sprintf("a proxy passes on a byte each %v", each))
@@ -175,8 +175,8 @@ func TestTrickle(t *testing.T) {
 
 func TestBlackHole(t *testing.T) {
 	slow(t)
-	server := redistest.Start(t)
-	proxy := redistest.StartProxy(t, server.Addr())
+	server := redisserver.Start(t)
+	proxy := redisserver.StartProxy(t, server.Addr())
 	r := begin(t, "black hole", "a proxy swallows both directions for 2 s")
 	defer r.end()
 	l := r.limiter(core.PerHour(quota), r.client(&redis.Options{Addr: proxy.Addr()}))
@@ -188,7 +188,7 @@ func TestBlackHole(t *testing.T) {
 // The server is paused half of the time, but never for as long as a decision may take.
 func TestSlowDeath(t *testing.T) {
 	slow(t)
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	r := begin(t, "slow death", "STOP for 50 ms of every 100 ms, 5 s, FailClosed")
 	defer r.end()
 	rdb := r.client(&redis.Options{Addr: server.Addr()})

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
@@ -42,7 +42,7 @@ var odd = []string{
 // A server that gives odd replies is handled like a server that does not answer.
 func TestOddReplies(t *testing.T) {
 	var reply atomic.Pointer[string]
-	addr := redistest.StartFake(t, func(command []string) string {
+	addr := redisserver.StartFake(t, func(command []string) string {
 		if strings.HasPrefix(command[0], "EVAL") {
 			return *reply.Load()
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/redisstore"
 	"github.com/sashlimit/sash/nethttp"
 )
@@ -26,7 +26,7 @@ import (
 // A request whose client hangs up is counted, and is not let through because of that.
 func TestClientsVanish(t *testing.T) {
 	const clients = 500
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	for _, c := range []struct {
 		how     string
 		failure core.Failure
@@ -93,7 +93,7 @@ func TestClientsVanish(t *testing.T) {
 
 // A limiter that is closed has left nothing behind, whether its store was there or not.
 func TestThousandLimiters(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	r := begin(t, "1,000 limiters", "New, use, Close; half of them without a store")
 	defer r.end()
 	l := r.limiter(core.PerHour(1), r.client(&redis.Options{Addr: server.Addr()})) // so that all is there that stays
@@ -140,7 +140,7 @@ func openFiles() int {
 
 // A client that is denied and goes on at full speed causes next to no load on the server.
 func TestDenialFlood(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	r := begin(t, "denial flood", "one key, as fast as the process can")
 	defer r.end()
 	l, err := core.New(core.PerHour(5), core.ByText(),
@@ -189,7 +189,7 @@ func TestDenialFlood(t *testing.T) {
 func TestLargeOutage(t *testing.T) {
 	slow(t)
 	const units = 50_000
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	r := begin(t, "large outage", fmt.Sprintf("kill -9; %d units of one key", units))
 	r.within = time.Minute // to bring them all
 	defer r.end()

@@ -11,11 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 	"github.com/sashlimit/sash/core/redisstore"
 )
 
-func do(t *testing.T, s *redistest.Server, args ...string) any {
+func do(t *testing.T, s *redisserver.Server, args ...string) any {
 	t.Helper()
 	reply, err := s.Do(args...)
 	if err != nil {
@@ -25,8 +25,8 @@ func do(t *testing.T, s *redistest.Server, args ...string) any {
 }
 
 // command is a fault, or the end of one, that takes one command.
-func command(args ...string) func(*testing.T, *redistest.Server) {
-	return func(t *testing.T, s *redistest.Server) {
+func command(args ...string) func(*testing.T, *redisserver.Server) {
+	return func(t *testing.T, s *redisserver.Server) {
 		t.Helper()
 		do(t, s, args...)
 	}
@@ -39,7 +39,7 @@ func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		fault, how   string
 		args         []string
-		inject, lift func(*testing.T, *redistest.Server)
+		inject, lift func(*testing.T, *redisserver.Server)
 		says         []string
 	}{
 		{
@@ -48,7 +48,7 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			"no password", "requirepass, connections cut", nil,
-			func(t *testing.T, s *redistest.Server) {
+			func(t *testing.T, s *redisserver.Server) {
 				do(t, s, "CONFIG", "SET", "requirepass", password)
 				s.Password = password
 				do(t, s, "CLIENT", "KILL", "TYPE", "normal")
@@ -69,8 +69,8 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			"saves fail", "--save, BGSAVE onto a directory", []string{"--save", "3600", "1"},
-			func(_ *testing.T, s *redistest.Server) { s.FailSaves(true) },
-			func(_ *testing.T, s *redistest.Server) { s.FailSaves(false) },
+			func(_ *testing.T, s *redisserver.Server) { s.FailSaves(true) },
+			func(_ *testing.T, s *redisserver.Server) { s.FailSaves(false) },
 			[]string{"MISCONF", redisstore.ClassReadOnly},
 		},
 		{
@@ -81,12 +81,12 @@ func TestRefusals(t *testing.T) {
 		},
 		{
 			"busy", "EVAL that does not end", nil,
-			func(_ *testing.T, s *redistest.Server) { s.Busy() }, command("SCRIPT", "KILL"),
+			func(_ *testing.T, s *redisserver.Server) { s.Busy() }, command("SCRIPT", "KILL"),
 			[]string{"BUSY", redisstore.ClassBusy},
 		},
 	} {
 		func() {
-			server := redistest.Start(t, c.args...)
+			server := redisserver.Start(t, c.args...)
 			r := begin(t, c.fault, c.how)
 			defer r.end()
 			l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
@@ -106,8 +106,8 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestReplica(t *testing.T) {
-	master := redistest.Start(t)
-	replica := redistest.StartReplica(t, master)
+	master := redisserver.Start(t)
+	replica := redisserver.StartReplica(t, master)
 	r := begin(t, "read-only", "a client of a replica")
 	defer r.end()
 	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: replica.Addr()}), longTimeout)
@@ -116,7 +116,7 @@ func TestReplica(t *testing.T) {
 
 func TestLoading(t *testing.T) {
 	slow(t)
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	r := begin(t, "loading", "restarted with data that it loads for 1 s")
 	defer r.end()
 	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
@@ -130,7 +130,7 @@ func TestLoading(t *testing.T) {
 
 // One key's trouble is that key's alone.
 func TestWrongType(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	r := begin(t, "wrong type", "SET on the key of a log")
 	defer r.end()
 	l := r.limiter(core.PerHour(20), r.client(&redis.Options{Addr: server.Addr()}), longTimeout)
@@ -156,7 +156,7 @@ func TestWrongType(t *testing.T) {
 }
 
 func TestFlushes(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	func() {
 		r := begin(t, "scripts flushed", "SCRIPT FLUSH every ms")
 		defer r.end()
@@ -205,7 +205,7 @@ func TestEviction(t *testing.T) {
 	slow(t)
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl"} {
 		func() {
-			server := redistest.Start(t, "--maxmemory", "4mb", "--maxmemory-policy", policy)
+			server := redisserver.Start(t, "--maxmemory", "4mb", "--maxmemory-policy", policy)
 			r := begin(t, "evicted", policy+", flooded with other keys")
 			defer r.end()
 			rdb := r.client(&redis.Options{Addr: server.Addr()})
@@ -243,7 +243,7 @@ func TestEviction(t *testing.T) {
 }
 
 func TestPoolOfOne(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	r := begin(t, "pool of 1", "its connection is in BLPOP")
 	defer r.end()
 	rdb := r.client(&redis.Options{Addr: server.Addr(), PoolSize: 1})
@@ -265,7 +265,7 @@ func TestPoolOfOne(t *testing.T) {
 }
 
 func TestTooManyClients(t *testing.T) {
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	r := begin(t, "too many clients", "maxclients 1, and another has it")
 	r.timeout = 10 * time.Second // since go-redis tries again, for up to a second
 	defer r.end()
@@ -301,9 +301,9 @@ func TestTooManyClients(t *testing.T) {
 
 // Clients that are configured wrongly never recover, but their errors name the cause.
 func TestWrongClients(t *testing.T) {
-	secure, other := redistest.StartTLS(t), redistest.StartTLS(t)
-	plain := redistest.Start(t, "--rename-command", "EVALSHA", "")
-	locked := redistest.Start(t, "--requirepass", "correct")
+	secure, other := redisserver.StartTLS(t), redisserver.StartTLS(t)
+	plain := redisserver.Start(t, "--rename-command", "EVALSHA", "")
+	locked := redisserver.Start(t, "--requirepass", "correct")
 	for _, c := range []struct {
 		fault, how string
 		opt        redis.Options

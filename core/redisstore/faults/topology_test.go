@@ -12,13 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 )
 
 // A cluster, and clients as go-redis makes them: they do not look at deadlines.
 func TestCluster(t *testing.T) {
 	slow(t)
-	c := redistest.StartCluster(t, 3)
+	c := redisserver.StartCluster(t, 3)
 	slotMoves(t, c)
 	plainClientOfCluster(t, c)
 	clusterHangsAtFirst(t, c)
@@ -37,7 +37,7 @@ func beginSlowly(t *testing.T, fault, how string) *row {
 }
 
 // logKey is the one key of Redis that has a log of this policy.
-func logKey(t *testing.T, policy string, servers ...*redistest.Server) string {
+func logKey(t *testing.T, policy string, servers ...*redisserver.Server) string {
 	t.Helper()
 	for _, s := range servers {
 		for _, key := range do(t, s, "KEYS", "sash:{"+policy+":*").([]any) {
@@ -48,7 +48,7 @@ func logKey(t *testing.T, policy string, servers ...*redistest.Server) string {
 	return ""
 }
 
-func slotMoves(t *testing.T, c *redistest.Cluster) {
+func slotMoves(t *testing.T, c *redisserver.Cluster) {
 	t.Helper()
 	r := begin(t, "slot moves", "MIGRATE to each node in turn, under load")
 	defer r.end()
@@ -77,7 +77,7 @@ func slotMoves(t *testing.T, c *redistest.Cluster) {
 	r.logged(l, "k", 400)
 }
 
-func plainClientOfCluster(t *testing.T, c *redistest.Cluster) {
+func plainClientOfCluster(t *testing.T, c *redisserver.Cluster) {
 	t.Helper()
 	r := begin(t, "MOVED", "redis.NewClient on a cluster")
 	defer r.end()
@@ -98,23 +98,23 @@ func plainClientOfCluster(t *testing.T, c *redistest.Cluster) {
 }
 
 // A client that has never seen the cluster asks for its slots first.
-func clusterHangsAtFirst(t *testing.T, c *redistest.Cluster) {
+func clusterHangsAtFirst(t *testing.T, c *redisserver.Cluster) {
 	t.Helper()
 	r := beginSlowly(t, "cluster hangs at first", "SIGSTOP to all before the first request")
 	defer r.end()
 	l := r.named("at-first", core.PerHour(20), r.cluster(c.Addrs()))
-	resume := func() { each(c, (*redistest.Server).Resume) }
-	r.outage(l, 20, time.Second, func() { each(c, (*redistest.Server).Pause) }, resume, 20)
+	resume := func() { each(c, (*redisserver.Server).Resume) }
+	r.outage(l, 20, time.Second, func() { each(c, (*redisserver.Server).Pause) }, resume, 20)
 	r.bounded()
 }
 
-func each(c *redistest.Cluster, f func(*redistest.Server)) {
+func each(c *redisserver.Cluster, f func(*redisserver.Server)) {
 	for _, s := range c.Nodes() {
 		f(s)
 	}
 }
 
-func clusterHangs(t *testing.T, c *redistest.Cluster) {
+func clusterHangs(t *testing.T, c *redisserver.Cluster) {
 	t.Helper()
 	r := beginSlowly(t, "cluster hangs", "SIGSTOP to all under 200 requests/s, SIGCONT")
 	defer r.end()
@@ -122,9 +122,9 @@ func clusterHangs(t *testing.T, c *redistest.Cluster) {
 	keys := func(i int) string { return string(rune('a' + i%10)) }
 	wait := r.stream(l, 200, 8*time.Second, keys)
 	pass(time.Second)
-	r.inject(func() { each(c, (*redistest.Server).Pause) })
+	r.inject(func() { each(c, (*redisserver.Server).Pause) })
 	pass(3 * time.Second)
-	r.lift(l, "a", func() { each(c, (*redistest.Server).Resume) })
+	r.lift(l, "a", func() { each(c, (*redisserver.Server).Resume) })
 	all := wait()
 	r.exactly("", all.admitted, all.asked)
 	r.bounded()
@@ -143,9 +143,9 @@ func clusterHangs(t *testing.T, c *redistest.Cluster) {
 }
 
 // If the rest of the cluster goes on, so do the keys on its nodes.
-func oneNodeKilled(t *testing.T, c *redistest.Cluster) {
+func oneNodeKilled(t *testing.T, c *redisserver.Cluster) {
 	t.Helper()
-	each(c, func(s *redistest.Server) { do(t, s, "CONFIG", "SET", "cluster-require-full-coverage", "no") })
+	each(c, func(s *redisserver.Server) { do(t, s, "CONFIG", "SET", "cluster-require-full-coverage", "no") })
 	r := beginSlowly(t, "one node of three killed", "kill -9; cluster-require-full-coverage no")
 	defer r.end()
 	rdb := r.cluster(c.Addrs())
@@ -187,14 +187,14 @@ func oneNodeKilled(t *testing.T, c *redistest.Cluster) {
 			others.degraded, others.asked)
 	}
 	r.lift(l, lost[0], dies.Restart)
-	each(c, func(s *redistest.Server) { do(t, s, "CONFIG", "SET", "cluster-require-full-coverage", "yes") })
+	each(c, func(s *redisserver.Server) { do(t, s, "CONFIG", "SET", "cluster-require-full-coverage", "yes") })
 	well(t, c)
 }
 
 // well waits until each node says so.
-func well(t *testing.T, c *redistest.Cluster) {
+func well(t *testing.T, c *redisserver.Cluster) {
 	t.Helper()
-	each(c, func(s *redistest.Server) {
+	each(c, func(s *redisserver.Server) {
 		if !eventually(20*time.Second, func() bool {
 			info, err := s.Do("CLUSTER", "INFO")
 			return err == nil && strings.Contains(info.(string), "cluster_state:ok")
@@ -204,14 +204,14 @@ func well(t *testing.T, c *redistest.Cluster) {
 	})
 }
 
-func clusterDown(t *testing.T, c *redistest.Cluster) {
+func clusterDown(t *testing.T, c *redisserver.Cluster) {
 	t.Helper()
 	r := beginSlowly(t, "cluster down", "kill -9 to one node of three, which has no replica")
 	defer r.end()
 	l := r.named("down", core.PerHour(20), r.cluster(c.Addrs()))
 	r.warm(l, "k", 5)
 	key := logKey(t, "down", c.Nodes()...)
-	var killed *redistest.Server
+	var killed *redisserver.Server
 	kill := func() {
 		for _, s := range c.Nodes() {
 			if s != c.Owner(key) {
@@ -229,14 +229,14 @@ func clusterDown(t *testing.T, c *redistest.Cluster) {
 	r.outage(l, 20, time.Second, kill, func() { killed.Restart() }, 25, "CLUSTERDOWN")
 }
 
-func clusterKilled(t *testing.T, c *redistest.Cluster) {
+func clusterKilled(t *testing.T, c *redisserver.Cluster) {
 	t.Helper()
 	r := beginSlowly(t, "cluster killed", "kill -9 to all, started again after 1 s")
 	defer r.end()
 	l := r.named("killed", core.PerHour(quota), r.cluster(c.Addrs()))
 	r.warm(l, "k", quota-20)
-	restart := func() { each(c, (*redistest.Server).Restart) }
-	r.outage(l, quota, time.Second, func() { each(c, (*redistest.Server).Kill) }, restart, quota)
+	restart := func() { each(c, (*redisserver.Server).Restart) }
+	r.outage(l, quota, time.Second, func() { each(c, (*redisserver.Server).Kill) }, restart, quota)
 }
 
 // The writes that the master had not replicated are lost, and no more than those is admitted again.
@@ -244,11 +244,11 @@ func TestFailover(t *testing.T) {
 	slow(t)
 	for _, failure := range []core.Failure{core.FailClosed, core.FailLocal} {
 		func() {
-			f := redistest.StartFailover(t, 1)
+			f := redisserver.StartFailover(t, 1)
 			r := beginSlowly(t, "failover", "master killed with 10 writes unsent, Sentinel; "+failure.String())
 			defer r.end()
 			rdb := redis.NewFailoverClient(&redis.FailoverOptions{
-				MasterName: redistest.MasterName, SentinelAddrs: f.SentinelAddrs(),
+				MasterName: redisserver.MasterName, SentinelAddrs: f.SentinelAddrs(),
 			})
 			r.closers = append(r.closers, rdb.Close)
 			l := r.limiter(core.PerHour(40), rdb, core.WithFailure(failure), longTimeout)
@@ -280,7 +280,7 @@ func TestFailover(t *testing.T) {
 }
 
 // replicated waits until the replica has so many units of the one log.
-func replicated(t *testing.T, f *redistest.Failover, units int64) {
+func replicated(t *testing.T, f *redisserver.Failover, units int64) {
 	t.Helper()
 	if !eventually(10*time.Second, func() bool {
 		key := do(t, f.Replica, "KEYS", "*").([]any)
@@ -293,11 +293,11 @@ func replicated(t *testing.T, f *redistest.Failover, units int64) {
 // A client that asks a hanging Sentinel for the master waits no longer than for a server.
 func TestSentinelHangs(t *testing.T) {
 	slow(t)
-	f := redistest.StartFailover(t, 1)
+	f := redisserver.StartFailover(t, 1)
 	r := beginSlowly(t, "Sentinel hangs", "SIGSTOP to it, kill -9 to the master")
 	defer r.end()
 	rdb := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: redistest.MasterName, SentinelAddrs: f.SentinelAddrs(),
+		MasterName: redisserver.MasterName, SentinelAddrs: f.SentinelAddrs(),
 	})
 	r.closers = append(r.closers, rdb.Close)
 	l := r.limiter(core.PerHour(40), rdb)
@@ -318,7 +318,7 @@ func TestClockSkew(t *testing.T) {
 	const shift = `
 for _, m in ipairs(redis.call('ZRANGE', KEYS[1], '0', '-1')) do redis.call('ZINCRBY', KEYS[1], ARGV[1], m) end
 redis.call('PEXPIRE', KEYS[1], math.max(1, redis.call('PTTL', KEYS[1]) + ARGV[1] / 1000))`
-	server := redistest.Start(t)
+	server := redisserver.Start(t)
 	for _, skew := range []time.Duration{-window / 2, window / 2, -time.Hour, time.Hour} {
 		func() {
 			r := begin(t, "clock skew", fmt.Sprintf("ZINCRBY %v on the log, window %v", skew, window))

@@ -1,4 +1,4 @@
-package redistest_test
+package redisserver_test
 
 import (
 	"bufio"
@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 )
 
 func TestDoReadsEveryKindOfReply(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t)
+	s := redisserver.Start(t)
 	want(t, s, "OK", "SET", "k", "a\r\nb\x00")
 	want(t, s, "a\r\nb\x00", "GET", "k")
 	want(t, s, "", "ECHO", "")
@@ -30,11 +30,11 @@ func TestDoReadsEveryKindOfReply(t *testing.T) {
 	want(t, s, []any{}, "KEYS", "none")
 	want(t, s, nil, "BLPOP", "none", "0.01") // a nil array
 	want(t, s,
-		[]any{int64(1), "x", []any{"y", []any{}}, redistest.ReplyError("BAD luck"), "fine"},
+		[]any{int64(1), "x", []any{"y", []any{}}, redisserver.ReplyError("BAD luck"), "fine"},
 		"EVAL", `return {1, "x", {"y", {}}, {err="BAD luck"}, {ok="fine"}}`, "0")
 
 	_, err := s.Do("INCR", "k")
-	var refused redistest.ReplyError
+	var refused redisserver.ReplyError
 	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Error(), "ERR value is not an integer") {
 		t.Errorf("INCR of a text: %v", err)
 	}
@@ -44,7 +44,7 @@ func TestBusy(t *testing.T) {
 	t.Parallel()
 	var addr string
 	t.Run("inner", func(t *testing.T) {
-		s := redistest.Start(t)
+		s := redisserver.Start(t)
 		addr = s.Addr()
 		s.Busy()
 		refused(t, s, "BUSY", "SET", "k", "v")
@@ -62,7 +62,7 @@ func TestBusy(t *testing.T) {
 
 func TestRestartLoading(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t)
+	s := redisserver.Start(t)
 	want(t, s, "OK", "SET", "k", "v")
 	pid := s.PID()
 	s.RestartLoading()
@@ -77,7 +77,7 @@ func TestRestartLoading(t *testing.T) {
 
 func TestStartTellsWhyRedisEnded(t *testing.T) {
 	t.Parallel()
-	got := capture(t, func(tb testing.TB) { redistest.Start(tb, "--no-such-option", "1") })
+	got := capture(t, func(tb testing.TB) { redisserver.Start(tb, "--no-such-option", "1") })
 	if !got.failed || !strings.Contains(got.said, "'no-such-option") {
 		t.Errorf("failed: %v, said: %s", got.failed, got.said)
 	}
@@ -88,12 +88,12 @@ func TestMissingRedis(t *testing.T) {
 	t.Setenv("SASH_REDIS_SERVER", "")
 
 	t.Setenv("SASH_REQUIRE_REDIS", "")
-	got := capture(t, func(tb testing.TB) { redistest.Start(tb) })
+	got := capture(t, func(tb testing.TB) { redisserver.Start(tb) })
 	if got.failed || !strings.Contains(got.said, "apk add redis") {
 		t.Errorf("not required: failed: %v, said: %s", got.failed, got.said)
 	}
 	t.Setenv("SASH_REQUIRE_REDIS", "1")
-	got = capture(t, func(tb testing.TB) { redistest.Start(tb) })
+	got = capture(t, func(tb testing.TB) { redisserver.Start(tb) })
 	if !got.failed || !strings.Contains(got.said, "make test") {
 		t.Errorf("required: failed: %v, said: %s", got.failed, got.said)
 	}
@@ -102,7 +102,7 @@ func TestMissingRedis(t *testing.T) {
 // A killed test process runs no Cleanup, and its servers must end all the same.
 func TestServerDiesWithTestProcess(t *testing.T) {
 	if os.Getenv("REDISTEST_CHILD") == "1" {
-		fmt.Println("server " + redistest.Start(t).Addr())
+		fmt.Println("server " + redisserver.Start(t).Addr())
 		select {}
 	}
 	if runtime.GOOS != "linux" {
@@ -134,7 +134,7 @@ func TestServerDiesWithTestProcess(t *testing.T) {
 
 func TestClusterMovesSlots(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3)
+	c := redisserver.StartCluster(t, 3)
 	const key, slot = "{foo}1", 12182 // that of "foo", as above
 	to, from, third := c.Nodes()[0], c.Nodes()[2], c.Nodes()[1]
 	if owner := c.Owner(key); owner != from {
@@ -160,7 +160,7 @@ func TestClusterMovesSlots(t *testing.T) {
 	m.End()
 	want(t, to, "1", "GET", key)
 	want(t, to, int64(many), "CLUSTER", "COUNTKEYSINSLOT", strconv.Itoa(slot))
-	for _, node := range []*redistest.Server{from, third} {
+	for _, node := range []*redisserver.Server{from, third} {
 		refused(t, node, moved+to.Addr(), "GET", key)
 	}
 	to.Kill()
@@ -171,8 +171,8 @@ func TestClusterMovesSlots(t *testing.T) {
 
 func TestProxyDropsReplies(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t)
-	p := redistest.StartProxy(t, s.Addr())
+	s := redisserver.Start(t)
+	p := redisserver.StartProxy(t, s.Addr())
 	c := dial(t, p.Addr())
 	p.DropReplies(true)
 	c.send(t)
@@ -188,8 +188,8 @@ func TestProxyDropsReplies(t *testing.T) {
 
 func TestProxyCutsReply(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t)
-	p := redistest.StartProxy(t, s.Addr())
+	s := redisserver.Start(t)
+	p := redisserver.StartProxy(t, s.Addr())
 	a, b := dial(t, p.Addr()), dial(t, p.Addr())
 	a.incr(t, 1)
 	b.incr(t, 2)
@@ -204,8 +204,8 @@ func TestProxyCutsReply(t *testing.T) {
 
 func TestProxyIsABlackHole(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t)
-	p := redistest.StartProxy(t, s.Addr())
+	s := redisserver.Start(t)
+	p := redisserver.StartProxy(t, s.Addr())
 	asks, idles, waits := dial(t, p.Addr()), dial(t, p.Addr()), dial(t, p.Addr())
 	asks.incr(t, 1)
 	idles.incr(t, 2)
@@ -237,7 +237,7 @@ func TestProxyIsABlackHole(t *testing.T) {
 func TestFake(t *testing.T) {
 	t.Parallel()
 	var commands [][]string
-	addr := redistest.StartFake(t, func(command []string) string {
+	addr := redisserver.StartFake(t, func(command []string) string {
 		commands = append(commands, command)
 		switch command[0] {
 		case "GET":
@@ -324,7 +324,7 @@ func (c *client) incr(t *testing.T, n int) {
 	}
 }
 
-func want(t *testing.T, s *redistest.Server, reply any, args ...string) {
+func want(t *testing.T, s *redisserver.Server, reply any, args ...string) {
 	t.Helper()
 	got, err := s.Do(args...)
 	if err != nil || !reflect.DeepEqual(got, reply) {
@@ -332,10 +332,10 @@ func want(t *testing.T, s *redistest.Server, reply any, args ...string) {
 	}
 }
 
-func refused(t *testing.T, s *redistest.Server, prefix string, args ...string) {
+func refused(t *testing.T, s *redisserver.Server, prefix string, args ...string) {
 	t.Helper()
 	got, err := s.Do(args...)
-	var refusal redistest.ReplyError
+	var refusal redisserver.ReplyError
 	if !errors.As(err, &refusal) || !strings.HasPrefix(refusal.Error(), prefix) {
 		t.Errorf("%q: %#v, %v, want %s", args, got, err, prefix)
 	}

@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"slices"
@@ -23,7 +23,7 @@ type Cluster struct {
 func StartCluster(tb testing.TB, masters int) *Cluster {
 	tb.Helper()
 	if masters < 1 || masters > slotCount {
-		tb.Fatalf("redistest: a cluster of %d masters", masters)
+		tb.Fatalf("redisserver: a cluster of %d masters", masters)
 	}
 	c := &Cluster{tb: tb}
 	for range masters {
@@ -54,7 +54,7 @@ func StartCluster(tb testing.TB, masters int) *Cluster {
 				field(info, "cluster_known_nodes") == strconv.Itoa(masters) &&
 				field(info, "cluster_size") == strconv.Itoa(masters)
 		}) {
-			tb.Fatalf("redistest: the cluster does not form, says %s:\n%s", node.Addr(), info)
+			tb.Fatalf("redisserver: the cluster does not form, says %s:\n%s", node.Addr(), info)
 		}
 	}
 	return c
@@ -88,7 +88,7 @@ func (c *Cluster) slot(key string) int {
 			return int(reply.(int64))
 		}
 	}
-	c.tb.Fatalf("redistest: no node tells the slot of %.40q: %v", key, err)
+	c.tb.Fatalf("redisserver: no node tells the slot of %.40q: %v", key, err)
 	return 0
 }
 
@@ -110,7 +110,7 @@ func must(tb testing.TB, s *Server, args ...string) any {
 	tb.Helper()
 	reply, err := s.do(doTimeout, args)
 	if err != nil {
-		tb.Fatalf("redistest: %.40q to %s: %v", args, s.Addr(), err)
+		tb.Fatalf("redisserver: %.40q to %s: %v", args, s.Addr(), err)
 	}
 	return reply
 }

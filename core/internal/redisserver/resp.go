@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"bufio"
@@ -33,7 +33,7 @@ func decode(r *bufio.Reader) (any, error) {
 	}
 	line, ok := strings.CutSuffix(line, "\r\n")
 	if !ok || line == "" {
-		return nil, fmt.Errorf("redistest: not a reply: %q", line)
+		return nil, fmt.Errorf("redisserver: not a reply: %q", line)
 	}
 	kind, text := line[0], line[1:]
 	switch kind {
@@ -48,7 +48,7 @@ func decode(r *bufio.Reader) (any, error) {
 	case '*':
 		return decodeArray(r, text)
 	default:
-		return nil, fmt.Errorf("redistest: not a reply of RESP2: %q", line)
+		return nil, fmt.Errorf("redisserver: not a reply of RESP2: %q", line)
 	}
 }
 

@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"crypto/ecdsa"
@@ -22,7 +22,7 @@ func StartTLS(tb testing.TB, args ...string) *Server {
 	s := prepare(tb, nil)
 	crt, key, err := s.certify()
 	if err != nil {
-		tb.Fatalf("redistest: %v", err)
+		tb.Fatalf("redisserver: %v", err)
 	}
 	s.args = append([]string{
 		"--port", "0",

@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"bufio"
@@ -67,7 +67,7 @@ func StartReplica(tb testing.TB, of *Server) *Server {
 		info = s.info("INFO", "replication")
 		return field(info, "master_link_status") == "up"
 	}) {
-		tb.Fatalf("redistest: the replica at %s does not follow %s:\n%s", s.Addr(), of.Addr(), info)
+		tb.Fatalf("redisserver: the replica at %s does not follow %s:\n%s", s.Addr(), of.Addr(), info)
 	}
 	return s
 }
@@ -92,7 +92,7 @@ func (s *Server) PID() int { return s.proc.pid() }
 func (s *Server) Kill() {
 	s.tb.Helper()
 	if err := s.proc.signal(os.Kill); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		s.tb.Fatalf("redistest: kill %s: %v", s.Addr(), err)
+		s.tb.Fatalf("redisserver: kill %s: %v", s.Addr(), err)
 	}
 	<-s.proc.done
 }
@@ -104,7 +104,7 @@ func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
 	if err := s.launch(s.answers); err != nil {
-		s.tb.Fatalf("redistest: restart: %v", err)
+		s.tb.Fatalf("redisserver: restart: %v", err)
 	}
 }
 
@@ -113,10 +113,10 @@ func (s *Server) Restart() {
 func (s *Server) Pause() {
 	s.tb.Helper()
 	if err := s.proc.signal(stopSignal); err != nil {
-		s.tb.Fatalf("redistest: pause %s: %v", s.Addr(), err)
+		s.tb.Fatalf("redisserver: pause %s: %v", s.Addr(), err)
 	}
 	if !poll(startTimeout, s.proc.stopped) { // until then it may answer
-		s.tb.Fatalf("redistest: %s was not paused", s.Addr())
+		s.tb.Fatalf("redisserver: %s was not paused", s.Addr())
 	}
 }
 
@@ -125,7 +125,7 @@ func (s *Server) Pause() {
 func (s *Server) Resume() {
 	s.tb.Helper()
 	if err := s.proc.signal(contSignal); err != nil {
-		s.tb.Fatalf("redistest: resume %s: %v", s.Addr(), err)
+		s.tb.Fatalf("redisserver: resume %s: %v", s.Addr(), err)
 	}
 }
 
@@ -218,7 +218,7 @@ func (s *Server) start() {
 		}
 		// A free port is free only until another test takes it.
 		if !errors.Is(err, syscall.EADDRINUSE) || attempt == portAttempts {
-			s.tb.Fatalf("redistest: %v", err)
+			s.tb.Fatalf("redisserver: %v", err)
 		}
 	}
 }
@@ -300,7 +300,7 @@ func find(tb testing.TB) string {
 	if named := os.Getenv("SASH_REDIS_SERVER"); named != "" {
 		path, err := exec.LookPath(named)
 		if err != nil {
-			tb.Fatalf("redistest: SASH_REDIS_SERVER: %v", err)
+			tb.Fatalf("redisserver: SASH_REDIS_SERVER: %v", err)
 		}
 		return path
 	}
@@ -308,7 +308,7 @@ func find(tb testing.TB) string {
 	if err == nil {
 		return path
 	}
-	const missing = "redistest: redis-server is not on PATH. Install it (apt-get install redis-server, " +
+	const missing = "redisserver: redis-server is not on PATH. Install it (apt-get install redis-server, " +
 		"dnf install redis, apk add redis, brew install redis) or run `make test INSTALL=1`, which does."
 	if os.Getenv("SASH_REQUIRE_REDIS") == "1" {
 		tb.Fatal(missing)

@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"bufio"
@@ -60,7 +60,7 @@ func decodeCommand(r *bufio.Reader) ([]string, error) {
 	}
 	array, _ := value.([]any)
 	if len(array) == 0 {
-		return nil, fmt.Errorf("redistest: not a command: %v", value)
+		return nil, fmt.Errorf("redisserver: not a command: %v", value)
 	}
 	command := make([]string, len(array))
 	for i, arg := range array {

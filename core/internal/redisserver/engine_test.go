@@ -1,4 +1,4 @@
-package redistest_test
+package redisserver_test
 
 import (
 	"os"
@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 )
 
 // SASH_REDIS_SERVER chooses the binary, by a path or by a name on PATH.
 func TestServerOfTheEnvironment(t *testing.T) {
-	redistest.Start(t) // without redis-server this skips the test
+	redisserver.Start(t) // without redis-server this skips the test
 	server := os.Getenv("SASH_REDIS_SERVER")
 	if server == "" {
 		server = "redis-server"
@@ -34,14 +34,14 @@ func TestServerOfTheEnvironment(t *testing.T) {
 	for _, named := range []string{chosen, "another-server"} {
 		os.Remove(started)
 		t.Setenv("SASH_REDIS_SERVER", named)
-		redistest.Start(t)
+		redisserver.Start(t)
 		if _, err := os.Stat(started); err != nil {
 			t.Errorf("%s was not started: %v", named, err)
 		}
 	}
 
 	t.Setenv("SASH_REDIS_SERVER", "no-such-server")
-	got := capture(t, func(tb testing.TB) { redistest.Start(tb) })
+	got := capture(t, func(tb testing.TB) { redisserver.Start(tb) })
 	if !got.failed || !strings.Contains(got.said, "no-such-server") {
 		t.Errorf("failed: %v, said: %s", got.failed, got.said)
 	}

@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"fmt"
@@ -59,7 +59,7 @@ func (m *Move) End() {
 			says = node.info("EXISTS", m.key)
 			return says == moved || node == m.to && (says == "0" || says == "1")
 		}) {
-			tb.Fatalf("redistest: slot %d is at %s, but %s says %s", m.slot, m.to.Addr(), node.Addr(), says)
+			tb.Fatalf("redisserver: slot %d is at %s, but %s says %s", m.slot, m.to.Addr(), node.Addr(), says)
 		}
 	}
 }

@@ -1,19 +1,10 @@
-// Package redistest runs real Redis servers for tests: one server, a replica,
+// Package redisserver runs real Redis servers for tests: one server, a replica,
 // a cluster, a failover, and a TCP proxy that spoils the connection to any of them.
 //
-//	server := redistest.Start(t)
+//	server := redisserver.Start(t)
 //	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 //
-// Each server is a redis-server process of its own, found on PATH, on a free
-// port of 127.0.0.1, and keeps nothing on disk. It ends with the test, and on
-// Linux also when the test process is killed.
-//
-// SASH_REDIS_SERVER in the environment names another binary, such as
-// valkey-server or the path of another version.
-//
-// Where redis-server is missing the test is skipped, so that the rest can be
-// tested without it. With SASH_REQUIRE_REDIS=1 in the environment the test
-// fails instead, so that a build cannot pass by skipping.
+// Package redistest tells which binary runs, and what happens where there is none. It has what others need of this.
 //
 // # Faults
 //
@@ -42,4 +33,4 @@
 //
 // The package uses the standard library alone: [Server.Do] is a client that is
 // just large enough for a test to look behind the back of the client it tests.
-package redistest
+package redisserver

@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"errors"
@@ -38,7 +38,7 @@ func StartFailover(tb testing.TB, sentinels int) *Failover {
 			info = s.info("INFO", "sentinel") + s.info("SENTINEL", "REPLICAS", MasterName)
 			return field(info, "master0") == complete && strings.Contains(info, "master-link-status ok")
 		}) {
-			tb.Fatalf("redistest: the Sentinel at %s does not know all:\n%s", s.Addr(), info)
+			tb.Fatalf("redisserver: the Sentinel at %s does not know all:\n%s", s.Addr(), info)
 		}
 	}
 	return f
@@ -60,14 +60,14 @@ func startSentinel(tb testing.TB, master *Server, quorum int) *Server {
 	s := prepare(tb, []string{"--sentinel"})
 	s.config = filepath.Join(s.dir, "sentinel.conf") // where it keeps what it learns
 	if err := os.WriteFile(s.config, nil, 0o600); err != nil {
-		tb.Fatalf("redistest: %v", err)
+		tb.Fatalf("redisserver: %v", err)
 	}
 	s.start()
 	// A Sentinel that is suspended for 2 s, by a busy machine or by SIGSTOP, does nothing for 30 s (TILT). By then
 	// the replica has been without its master for too long and is never promoted. Before 7.0 this cannot be configured.
 	if reply, err := s.do(doTimeout, []string{"SENTINEL", "DEBUG", "TILT-TRIGGER", "600000"}); err != nil &&
 		!errors.As(err, new(ReplyError)) {
-		tb.Fatalf("redistest: SENTINEL DEBUG to %s: %v, %v", s.Addr(), reply, err)
+		tb.Fatalf("redisserver: SENTINEL DEBUG to %s: %v, %v", s.Addr(), reply, err)
 	}
 	must(tb, s, "SENTINEL", "MONITOR", MasterName, "127.0.0.1", strconv.Itoa(master.port), strconv.Itoa(quorum))
 	must(tb, s, "SENTINEL", "SET", MasterName, "down-after-milliseconds", "500")

@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"math/rand/v2"
@@ -27,7 +27,7 @@ func freePort(tb testing.TB) int {
 			return port
 		}
 	}
-	tb.Fatal("redistest: no free port")
+	tb.Fatal("redisserver: no free port")
 	return 0
 }
 

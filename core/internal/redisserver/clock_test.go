@@ -1,20 +1,20 @@
-package redistest_test
+package redisserver_test
 
 import (
 	"slices"
 	"strconv"
 	"testing"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 )
 
 // A key of a millisecond's TTL by the clock outlives a slow test, and a script is told what it has set.
 func TestClockKeepsKeys(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t)
+	s := redisserver.Start(t)
 	run := func(script string) any {
 		t.Helper()
-		text, keys := redistest.NewClock().Script(script, []string{"k"})
+		text, keys := redisserver.NewClock().Script(script, []string{"k"})
 		args := slices.Concat([]string{"EVAL", text, strconv.Itoa(len(keys))}, keys)
 		got, err := s.Do(args...)
 		if err != nil {

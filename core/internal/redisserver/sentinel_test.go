@@ -1,17 +1,17 @@
-package redistest_test
+package redisserver_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/sashlimit/sash/core/coretest/redistest"
+	"github.com/sashlimit/sash/core/internal/redisserver"
 )
 
 // A Sentinel that was held up goes on at once.
 func TestSentinelsAreNotSuspicious(t *testing.T) {
 	t.Parallel()
-	s := redistest.StartFailover(t, 1).Sentinels[0]
+	s := redisserver.StartFailover(t, 1).Sentinels[0]
 	reply, err := s.Do("SENTINEL", "DEBUG")
 	if err != nil {
 		if strings.HasPrefix(err.Error(), "ERR Unknown") {

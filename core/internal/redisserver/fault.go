@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"os"
@@ -19,12 +19,12 @@ func (s *Server) Busy() {
 	must(s.tb, s, "CONFIG", "SET", "lua-time-limit", "100") // ms until it answers at all
 	conn, err := s.send(doTimeout, []string{"EVAL", "while true do end", "0"})
 	if err != nil {
-		s.tb.Fatalf("redistest: EVAL to %s: %v", s.Addr(), err)
+		s.tb.Fatalf("redisserver: EVAL to %s: %v", s.Addr(), err)
 	}
 	defer conn.Close() // the script runs on
 	s.tb.Cleanup(func() { _, _ = s.do(doTimeout, []string{"SCRIPT", "KILL"}) })
 	if !poll(readyTimeout, func() bool { return strings.HasPrefix(s.info("PING"), "BUSY") }) {
-		s.tb.Fatalf("redistest: %s is not busy, but says %s", s.Addr(), s.info("PING"))
+		s.tb.Fatalf("redisserver: %s is not busy, but says %s", s.Addr(), s.info("PING"))
 	}
 }
 
@@ -40,7 +40,7 @@ func (s *Server) FailSaves(fail bool) {
 		err = os.Mkdir(file, 0o700) // in the way of the file, even for root
 	}
 	if err != nil {
-		s.tb.Fatalf("redistest: %v", err)
+		s.tb.Fatalf("redisserver: %v", err)
 	}
 	var info string
 	saved := false
@@ -55,7 +55,7 @@ func (s *Server) FailSaves(fail bool) {
 		info, saved = s.info("BGSAVE"), true
 		return false
 	}) {
-		s.tb.Fatalf("redistest: the last save of %s did not end with %s:\n%s", s.Addr(), want, info)
+		s.tb.Fatalf("redisserver: the last save of %s did not end with %s:\n%s", s.Addr(), want, info)
 	}
 }
 
@@ -93,13 +93,13 @@ func (s *Server) RestartLoading() {
 		{"SAVE"},
 	} {
 		if _, err := s.do(startTimeout, command); err != nil {
-			s.tb.Fatalf("redistest: %.40q to %s: %v", command, s.Addr(), err)
+			s.tb.Fatalf("redisserver: %.40q to %s: %v", command, s.Addr(), err)
 		}
 	}
 	s.Kill()
 	loads := func() bool { return s.isUp() && isLoading(s) }
 	if err := s.launch(loads, load.settings...); err != nil {
-		s.tb.Fatalf("redistest: restart: %v", err)
+		s.tb.Fatalf("redisserver: restart: %v", err)
 	}
 }
 
@@ -110,7 +110,7 @@ func (s *Server) FinishLoading() {
 		s.Restart() // Redis 6 takes no settings while it loads
 	}
 	if !poll(startTimeout, s.answers) {
-		s.tb.Fatalf("redistest: %s still loads:\n%s", s.Addr(), s.info("INFO", "persistence"))
+		s.tb.Fatalf("redisserver: %s still loads:\n%s", s.Addr(), s.info("INFO", "persistence"))
 	}
 }
 

@@ -1,4 +1,4 @@
-package redistest
+package redisserver
 
 import (
 	"net"
@@ -20,7 +20,7 @@ func listen(tb testing.TB) *listener {
 	tb.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		tb.Fatalf("redistest: %v", err)
+		tb.Fatalf("redisserver: %v", err)
 	}
 	l := &listener{Listener: socket, conns: map[net.Conn]struct{}{}}
 	tb.Cleanup(l.end)
