@@ -44,7 +44,7 @@ func By[C any](f func(C) (string, error)) Key {
 		Name: "By", Kinds: []string{keys.KindBy}, Callbacks: []keys.Callback{callbackOf[C]("By")},
 		Read: func(r adapter.Request, p *keys.Prefixes) (identity, error) {
 			text, err := find(r)
-			p.Check.TextUsed(r, text)
+			p.Warnings.TextUsed(r, text)
 			return keys.Text(text, err)
 		},
 	}}

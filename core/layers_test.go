@@ -15,7 +15,7 @@ const (
 
 // The packages of core, each with those below it.
 var (
-	layersOfKeys   = []string{below + "adapter", below + "store", inside + "clientip", inside + "setup"}
+	layersOfKeys   = []string{below + "adapter", below + "store", inside + "clientip"}
 	layersOfLimits = []string{below + "store", inside + "calendar"}
 	layersOfMemory = []string{below + "store", inside + "counter", inside + "slide"}
 	layersOfGuard  = append([]string{
@@ -26,7 +26,7 @@ var (
 		inside + "guard", inside + "keys", inside + "limittext", inside + "queue", inside + "spread",
 	}, layersOfKeys, layersOfLimits, layersOfGuard)
 	layersOfGate = append([]string{inside + "engine"}, layersOfEngine...)
-	layersOfCore = append([]string{inside + "gate", inside + "refusal"}, layersOfGate...)
+	layersOfCore = append([]string{inside + "gate", inside + "refusal", inside + "sharing"}, layersOfGate...)
 )
 
 // layers lists which packages outside the standard library a package may depend on, directly or through others. Users
@@ -43,11 +43,11 @@ var layers = []struct {
 	{inside + "lease", nil},
 	{inside + "queue", nil},
 	{inside + "slide", nil},
+	{inside + "sharing", nil},
 	{inside + "spread", nil},
 	{inside + "within", nil},
 	{inside + "clientip", []string{below + "adapter"}},
-	{inside + "setup", []string{below + "adapter"}},
-	{inside + "refusal", []string{below + "adapter", below + "store", inside + "errtypes", inside + "setup"}},
+	{inside + "refusal", []string{below + "adapter", below + "store", inside + "errtypes"}},
 	{inside + "counter", []string{below + "store"}},
 	{inside + "denycache", []string{below + "store"}},
 	{inside + "errtypes", []string{below + "store"}},

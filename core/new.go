@@ -12,7 +12,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
-	"github.com/sashlimit/sash/core/internal/setup"
+	"github.com/sashlimit/sash/core/internal/sharing"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -54,13 +54,13 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	l.gate.Rereads = c.rereads(l, key)
 	err := errors.Join(c.faults...)
 	if err == nil && c.shared {
-		l.unshare = limiters.Add(c.gate.store, setup.Limiter{Name: c.name, Limits: given.Name, Named: named})
+		l.unshare = limiters.Add(c.gate.store, sharing.Limiter{Name: c.name, Limits: given.Name, Named: named})
 	}
 	return l, err
 }
 
 // limiters are those of this process on stores that others may use.
-var limiters setup.Registry
+var limiters sharing.Registry
 
 // limiter makes a limiter of the settings, without limits.
 func (c *config) limiter(k *keys.Spec) *Limiter {
@@ -70,7 +70,7 @@ func (c *config) limiter(k *keys.Spec) *Limiter {
 	c.lacks()
 	l := &Limiter{answers: c.answers, gate: c.gate.Gate, shared: c.gate.shared}
 	l.gate.Key, l.gate.Failed, l.keeps = k, l.shadowFailed, k.Keeps()
-	l.gate.Prefixes.Check = &setup.Requests{Policy: c.name}
+	l.gate.Prefixes.Warnings = &keys.Warnings{Policy: c.name}
 	config := engine.Config{
 		Policy: c.name, Key: k, Secret: c.secret, Guard: c.guard, Ban: c.ban, Overrides: c.overrides,
 		Spread:         c.spread,

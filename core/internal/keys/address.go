@@ -18,9 +18,9 @@ func ByIP() *Spec {
 		Read: func(r adapter.Request, p *Prefixes) (store.Identity, error) {
 			peer := r.Peer()
 			if peer.Rewritten {
-				p.Check.PeerReplaced(r)
+				p.Warnings.peerReplaced(r)
 			}
-			p.Check.PeerUsed(r)
+			p.Warnings.peerUsed(r)
 			return p.address(peer.Addr)
 		},
 		FromText: func(text string, p *Prefixes) (store.Identity, bool) {
@@ -91,7 +91,7 @@ func byProxies(option string, trusted []string, header string, read clientip.Rea
 	k.Read = func(r adapter.Request, p *Prefixes) (store.Identity, error) {
 		peer := r.Peer()
 		if peer.Rewritten {
-			p.Check.PeerReplaced(r)
+			p.Warnings.peerReplaced(r)
 		}
 		from := clientip.Hop{Addr: clientip.Canonical(peer.Addr)}
 		switch {
@@ -104,7 +104,7 @@ func byProxies(option string, trusted []string, header string, read clientip.Rea
 		}
 		lines := r.Header(header)
 		if clientip.Blank(lines) {
-			p.Check.HeaderMissing(r, header)
+			p.Warnings.headerMissing(r, header)
 			return hopIdentity(from, p), nil
 		}
 		return hopIdentity(read(lines, proxies, from), p), nil

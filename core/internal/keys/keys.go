@@ -16,7 +16,6 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/clientip"
-	"github.com/sashlimit/sash/core/internal/setup"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -174,7 +173,7 @@ func ByValue(key any) *Spec {
 			default:
 				text = TextOf(v)
 			}
-			p.Check.TextUsed(r, text)
+			p.Warnings.TextUsed(r, text)
 			return Text(text, nil)
 		},
 	}
@@ -332,9 +331,9 @@ func Text(text string, err error) (store.Identity, error) {
 
 // Prefixes are the lengths, in bits, of the prefixes by which clients are distinguished.
 type Prefixes struct {
-	V4, V6 int
-	Check  *setup.Requests // of the limiter, or nil
-	Memo   *Memo           // of a request that may read a key more than once, or nil
+	V4, V6   int
+	Warnings *Warnings // of the limiter, or nil
+	Memo     *Memo     // of a request that may read a key more than once, or nil
 }
 
 // Full are prefixes that distinguish all addresses.
@@ -362,7 +361,7 @@ func (k *Spec) ReadOnce(r adapter.Request, p *Prefixes) (store.Identity, error) 
 	if p.Memo == nil || k.parts != nil {
 		return k.Read(r, p)
 	}
-	id, err := p.Memo.read(k, r, p.Check)
+	id, err := p.Memo.read(k, r, p.Warnings)
 	if id.Addr.IsValid() {
 		id = p.identity(id.Kind, id.Addr)
 	}
@@ -382,14 +381,14 @@ type keyRead struct {
 	err error
 }
 
-func (m *Memo) read(k *Spec, r adapter.Request, c *setup.Requests) (store.Identity, error) {
+func (m *Memo) read(k *Spec, r adapter.Request, c *Warnings) (store.Identity, error) {
 	for i := range m.reads {
 		if known := &m.reads[i]; known.key == k {
 			return known.id, known.err
 		}
 	}
 	m.full = Full
-	m.full.Check = c
+	m.full.Warnings = c
 	id, err := k.Read(r, &m.full)
 	m.reads = append(m.reads, keyRead{k, id, err})
 	return id, err

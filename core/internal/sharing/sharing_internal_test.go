@@ -1,4 +1,4 @@
-package setup
+package sharing
 
 import (
 	"fmt"

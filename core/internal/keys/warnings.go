@@ -1,7 +1,4 @@
-// Package setup warns of mistakes that no single line of configuration shows: limiters that share logs, and proxies
-// that a key does not expect. Log lines go through [slog.Default]. They contain neither addresses nor identities:
-// policy and remedy are enough.
-package setup
+package keys
 
 import (
 	"context"
@@ -13,8 +10,10 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// Requests checks the requests of a limiter, and logs each kind of mistake once. A nil *Requests checks nothing.
-type Requests struct {
+// Warnings looks at the requests of a limiter for proxies that a key does not expect, and logs each kind of mistake
+// once, through [slog.Default]. Log lines have neither addresses nor identities: policy and remedy are enough. A nil
+// *Warnings looks at nothing.
+type Warnings struct {
 	Policy string
 
 	seen      atomic.Int32
@@ -37,8 +36,8 @@ func warn(ctx context.Context, policy, problem, remedy string) {
 		slog.String("policy", policy), slog.String("remedy", remedy))
 }
 
-// PeerUsed is called by keys that take the peer for the client.
-func (c *Requests) PeerUsed(r adapter.Request) {
+// peerUsed is called by keys that take the peer for the client.
+func (c *Warnings) peerUsed(r adapter.Request) {
 	if c == nil || c.seen.Load() >= checkedRequests {
 		return
 	}
@@ -54,9 +53,9 @@ func (c *Requests) PeerUsed(r adapter.Request) {
 	}
 }
 
-// PeerReplaced is called by keys that start with the peer, if other middleware has replaced its address. All requests
+// peerReplaced is called by keys that start with the peer, if other middleware has replaced its address. All requests
 // are checked for that, because a client that is not behind a proxy may send its first forged header at any time.
-func (c *Requests) PeerReplaced(r adapter.Request) {
+func (c *Warnings) peerReplaced(r adapter.Request) {
 	if c != nil {
 		c.rewritten.Do(func() {
 			warn(r.Context(), c.Policy, "the peer's address has no port, so other middleware has replaced it, mostly "+
@@ -67,8 +66,8 @@ func (c *Requests) PeerReplaced(r adapter.Request) {
 	}
 }
 
-// HeaderMissing is called by keys that read header, if a trusted proxy has sent none.
-func (c *Requests) HeaderMissing(r adapter.Request, header string) {
+// headerMissing is called by keys that read header, if a trusted proxy has sent none.
+func (c *Warnings) headerMissing(r adapter.Request, header string) {
 	if c == nil {
 		return
 	}
@@ -84,13 +83,13 @@ func (c *Requests) HeaderMissing(r adapter.Request, header string) {
 }
 
 // TextUsed is called by keys that find a text.
-func (c *Requests) TextUsed(r adapter.Request, text string) {
+func (c *Warnings) TextUsed(r adapter.Request, text string) {
 	if c != nil && c.texts.Load() < checkedTexts {
 		c.checkText(r, text)
 	}
 }
 
-func (c *Requests) checkText(r adapter.Request, text string) {
+func (c *Warnings) checkText(r adapter.Request, text string) {
 	c.texts.Add(1)
 	if strings.IndexByte(text, ':') < 0 {
 		return

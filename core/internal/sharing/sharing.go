@@ -1,4 +1,5 @@
-package setup
+// Package sharing warns of limiters that share logs, which no single line of configuration shows.
+package sharing
 
 import (
 	"context"
