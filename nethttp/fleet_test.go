@@ -3,6 +3,7 @@ package nethttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -126,6 +127,37 @@ func TestTransportPausesAlone(t *testing.T) {
 		s.Fail(nil)
 		if err := l.Close(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Where more hosts ask for pauses than can be shared, the log says so once in ten seconds.
+func TestTransportTooManyPauses(t *testing.T) {
+	var lines strings.Builder
+	usual := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
+	defer slog.SetDefault(usual)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, core.PerSecond(10_000), core.ByText(), core.WithOverrides())
+		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
+			return refusal("3600", http.NoBody), nil
+		})}
+		for i := range 2*store.MaxPauses + 1 {
+			if i == 2*store.MaxPauses {
+				time.Sleep(10 * time.Second)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			url := fmt.Sprintf("http://host%d.example/", i)
+			for _, want := range []bool{true, false} { // the second one is paused here in any case
+				_, err := tr.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody))
+				if (err == nil) != want {
+					t.Fatalf("host %d: %v", i, err)
+				}
+			}
+			cancel()
+		}
+		if n := strings.Count(lines.String(), "\n"); n != 2 {
+			t.Errorf("%d lines, want 2", n)
 		}
 	})
 }

@@ -52,12 +52,14 @@ type Transport struct {
 
 	mu     sync.Mutex
 	pauses map[string]time.Time // until when
+	warned time.Time            // of one that others do not learn of
 }
 
 const (
 	resends      = 3
 	floor        = 100 * time.Millisecond // before the first; it doubles
 	longestPause = time.Hour
+	warnsEvery   = 10 * time.Second
 	mostDrained  = 64 << 10 // bytes that are read of a discarded response, so that its connection is reused
 )
 
@@ -198,10 +200,21 @@ func (t *Transport) pause(ctx context.Context, key string, d time.Duration) {
 		return
 	}
 	_, err := t.limiter().Pause(context.WithoutCancel(ctx), key, until)
-	if err != nil && !store.IsOutage(err) { // an outage is in the log already
+	if err != nil && !store.IsOutage(err) && t.mayWarn() { // an outage is in the log already
 		slog.Default().WarnContext(ctx, "sash: the pause that a server has asked for applies to this process only",
 			slog.Any("error", err))
 	}
+}
+
+// mayWarn reports whether a line is due: thousands of servers may ask for pauses.
+func (t *Transport) mayWarn() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.warned) < warnsEvery {
+		return false
+	}
+	t.warned = time.Now()
+	return true
 }
 
 // pauseHere stops requests for key in this process, unless they are stopped until then anyway, and removes its own
