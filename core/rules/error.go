@@ -64,6 +64,15 @@ func (f *faults) add(at *yaml.Node, field, problem, remedy string) {
 	}
 }
 
+// recover is deferred: a panic, such as one of the parser or of a store, is a mistake of the file, since it must not end
+// a program that loads a file again.
+func (f *faults) recover() {
+	if p := recover(); p != nil {
+		f.add(new(yaml.Node), "", fmt.Sprintf("reading the file panicked: %v", p),
+			"correct the YAML or JSON; if nothing is wrong with it, report the panic with the file")
+	}
+}
+
 // hasFault reports whether there is a mistake within a field.
 func (f *faults) hasFault(field string) bool {
 	return slices.ContainsFunc(f.all, func(e *Error) bool { return strings.HasPrefix(e.Field, field) })

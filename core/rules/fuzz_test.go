@@ -9,8 +9,10 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/rules"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // A file is taken, or each of its mistakes has a place within it. What is taken can be asked and explained.
@@ -139,17 +141,31 @@ func read(t *testing.T, text string) {
 	}
 }
 
+// brittle is a store that panics at limits.
+type brittle struct{ *coretest.FakeStore }
+
+func (brittle) Validate(limits ...*store.Limit) error {
+	if len(limits) > 0 {
+		panic("no limits today")
+	}
+	return nil
+}
+
 // A panic while a file is read is a mistake of the file.
 func TestReadingPanics(t *testing.T) {
-	_, err := rules.Parse([]byte("rules:\n- {name: a, key: {claim: sub}, limits: [1/day]}\n"), "limits.yaml",
-		rules.WithClaims(func(string) core.Key { panic("no claims today") }))
-	var e *rules.Error
-	if !errors.As(err, &e) || e.Line != 1 || e.Column != 1 || !strings.Contains(e.Problem, "no claims today") {
-		t.Errorf("%v", err)
+	for want, opt := range map[string]rules.Option{
+		"no claims today": rules.WithClaims(func(string) core.Key { panic("no claims today") }),
+		"no limits today": rules.WithOptions(core.WithStore(brittle{new(coretest.FakeStore)})),
+	} {
+		_, err := rules.Parse([]byte("rules:\n- {name: a, key: {claim: sub}, limits: [1/day]}\n"), "limits.yaml",
+			append(readOptions[1:2:2], opt)...)
+		var e *rules.Error
+		if !errors.As(err, &e) || e.Line != 1 || e.Column != 1 || !strings.Contains(e.Problem, want) {
+			t.Errorf("%v", err)
+		}
 	}
 }
 
-// unjoin returns the errors that were joined.
 func unjoin(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error }) // that of errors.Join
 	if !ok {

@@ -113,17 +113,11 @@ func (p policy) Written() (gate.Written, error) {
 	return gate.Written{Name: "rules", Rules: p.choose, Failure: p.failure}, nil
 }
 
-// read reads a file. A panic, such as one of the parser, is a mistake of the file, since it must not end a program that
-// loads a file again.
+// read reads a file.
 func (s *Set) read(content []byte, f *faults) (doc *document) {
 	k := &reader{options: &s.options, known: make(map[string]*key)}
 	doc = &document{hash: hashOf(content), loaded: time.Now(), failure: place{Node: new(yaml.Node), faults: f}}
-	defer func() {
-		if p := recover(); p != nil {
-			f.add(new(yaml.Node), "", fmt.Sprintf("reading the file panicked: %v", p),
-				"correct the YAML or JSON; if nothing is wrong with it, report the panic with the file")
-		}
-	}()
+	defer f.recover()
 	root := parse(content, f)
 	if root == nil {
 		return doc
@@ -139,6 +133,7 @@ func (s *Set) read(content []byte, f *faults) (doc *document) {
 
 // prepare makes the rules of a file ready for the limiter, unless the file has mistakes.
 func (s *Set) prepare(doc *document, f *faults) {
+	defer f.recover()
 	e := s.limiter.Inside().Engine()
 	doc.notJoined(e.Joins())
 	if len(f.all) > 0 { // limits may be missing
