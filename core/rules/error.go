@@ -64,8 +64,8 @@ func (f *faults) add(at *yaml.Node, field, problem, remedy string) {
 	}
 }
 
-// recover is deferred: a panic, such as one of the parser or of a store, is a mistake of the file, since it must not end
-// a program that loads a file again.
+// recover is deferred: a panic, such as one of the parser or of a store, is a mistake of the file, since it must not
+// end a program that loads a file again.
 func (f *faults) recover() {
 	if p := recover(); p != nil {
 		f.add(new(yaml.Node), "", fmt.Sprintf("reading the file panicked: %v", p),
