@@ -570,37 +570,40 @@ func TestSettleOneAtATime(t *testing.T) {
 	}
 }
 
-// What is settled or added while a replay is under way is replayed as well.
+// What is settled or added while a replay is under way is replayed as well, whether it is older than what is merged or
+// within that.
 func TestChangesDuringAReplay(t *testing.T) {
-	inWorld(t, func(w *world) {
-		l := newModelLog("k", 100, time.Hour)
-		time.Sleep(time.Minute)
-		w.up(10 * time.Millisecond)
-		w.down(loses)
-		var a, b *asked
-		var all sync.WaitGroup
-		all.Go(func() { a = w.take(2, store.ModeCharge, l) })
-		all.Go(func() { b = w.take(2, store.ModeCharge, l) })
-		all.Wait()
-		noError(t, w.settle(a, 1))
-		w.up(50 * time.Millisecond)
-		wait := func(call string) {
-			for w.asked() != call {
-				time.Sleep(10 * time.Millisecond)
+	for _, before := range []time.Duration{30 * time.Second, 500 * time.Millisecond} { // the last entry
+		inWorld(t, func(w *world) {
+			l := newModelLog("k", 100, time.Hour)
+			time.Sleep(time.Minute)
+			w.up(10 * time.Millisecond)
+			w.down(loses)
+			var a, b *asked
+			var all sync.WaitGroup
+			all.Go(func() { a = w.take(2, store.ModeCharge, l) })
+			all.Go(func() { b = w.take(2, store.ModeCharge, l) })
+			all.Wait()
+			noError(t, w.settle(a, 1))
+			time.Sleep(time.Second)
+			last := w.take(2, store.ModeCharge, l)
+			w.up(50 * time.Millisecond)
+			wait := func(call string) {
+				for w.asked() != call {
+					time.Sleep(10 * time.Millisecond)
+				}
 			}
-		}
-		w.asked()
-		wait("ping")
-		wait("settle k")
-		noError(t, w.settle(b, 1)) // while a is settled
-		wait("settle k")
-		wait("merge k")
-		err := w.guard.Add(t.Context(), &store.Take{Key: l.key, Limit: l.limit, ID: newID(), Cost: 7}, 30*time.Second)
-		if err != nil { // while both are merged
-			t.Error(err)
-		}
-		w.wantUnits(9, l)
-	})
+			w.asked()
+			wait("ping")
+			wait("settle k")
+			noError(t, w.settle(b, 1)) // while a is settled
+			wait("settle k")
+			wait("merge k")
+			add := store.Take{Key: l.key, Limit: l.limit, ID: newID(), Cost: 7}
+			noError(t, w.guard.Add(t.Context(), &add, time.Since(last.sent)+before)) // while all are merged
+			w.wantUnits(11, l)
+		})
+	}
 }
 
 // What is decided and undone here while the log is replayed is in the store once, wherever goroutines lose their turn.

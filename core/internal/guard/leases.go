@@ -267,10 +267,11 @@ func (g *Guard) settleSum(ctx context.Context, l *held) (failed error) {
 func (g *Guard) keepLease(s *store.Settlement) {
 	g.record.owe(s, false)
 	if g.config.Failure == Local && s.Cost > 0 {
+		at := g.record.now() - s.Age // before the log reads its clock
 		g.record.Merge(&store.MergeRequest{
 			Key: s.Key, Limit: s.Limit, Entries: []store.Entry{{ID: s.ID, Cost: s.Cost, Age: s.Age}},
 		})
-		g.record.decided(&s.Key, s.Limit, 0, g.record.now()-s.Age)
+		g.record.decided(&s.Key, s.Limit, 0, at)
 	}
 }
 

@@ -57,6 +57,7 @@ type backlog struct {
 	limit *store.Limit
 
 	since   time.Duration // entries of this process from then on are to be merged
+	added   time.Duration // the earliest of the entries that were added since a replay has begun
 	last    time.Duration // when something was added
 	owed    map[uint64]owed
 	takes   int // decided here and not merged, and owed
@@ -159,7 +160,8 @@ func (rec *record) decided(k *store.Key, l *store.Limit, units int, at time.Dura
 		rec.lost.Add(uint64(units))
 		return
 	}
-	b.since = min(b.since, at-time.Millisecond) // as the instants of logs are rounded
+	at -= time.Millisecond // as the instants of logs are rounded
+	b.since, b.added = min(b.since, at), min(b.added, at)
 	rec.changed(b, 1)
 }
 

@@ -111,6 +111,7 @@ func (g *Guard) replay(b *backlog) error {
 	rec := g.record
 	b.mu.Lock()
 	changes, since, now := b.changes, b.since, rec.now()
+	b.added = nothing
 	due := rec.due(b, now)
 	b.mu.Unlock()
 	rec.sent.Store(int64(now)) // before the entries are read
@@ -124,9 +125,8 @@ func (g *Guard) replay(b *backlog) error {
 			return err
 		}
 		b.mu.Lock()
-		if b.since == since { // otherwise something older was added since the log was read
-			since = max(since, rec.at(&page[len(page)-1]))
-			b.since = since
+		if b.since < nothing { // otherwise it was reset
+			b.since = min(rec.at(&page[len(page)-1]), b.added) // what was added may not have been read
 		}
 		b.mu.Unlock()
 	}

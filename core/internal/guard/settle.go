@@ -112,9 +112,10 @@ func (g *Guard) Add(ctx context.Context, t *store.Take, age time.Duration) error
 	if g.config.Failure != Local {
 		return err
 	}
+	at := g.record.now() - age // before the log reads its clock
 	g.record.Merge(&m)
 	g.record.owe(&s, false)
-	g.record.decided(&t.Key, t.Limit, t.Cost, g.record.now()-age)
+	g.record.decided(&t.Key, t.Limit, t.Cost, at)
 	return nil
 }
 
