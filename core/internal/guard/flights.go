@@ -22,8 +22,9 @@ type flightKey struct {
 }
 
 type flight struct {
-	calls int
-	owed  *owed // or nil
+	calls   int
+	settles bool  // one of the calls is a settlement
+	owed    *owed // or nil
 }
 
 func flightOf(id uint64, k *store.Key, l *store.Limit) flightKey {
@@ -45,7 +46,16 @@ func (f *flights) begin(key flightKey, o owed) bool {
 		return false
 	}
 	f.add(key)
+	f.calls[key].settles = true
 	return true
+}
+
+// changes reports whether the cost of a take is being changed, or is to be when its calls have ended.
+func (f *flights) changes(key flightKey) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	one := f.calls[key]
+	return one != nil && (one.settles || one.owed != nil)
 }
 
 // add is depart for a caller that holds the lock.
@@ -59,16 +69,18 @@ func (f *flights) add(key flightKey) {
 	f.calls[key].calls++
 }
 
-// land notes that a call has ended. It returns what is owed, if it was the last one.
-func (f *flights) land(key flightKey) *owed {
+// land notes that a call has ended. If it was the last one, it calls add with what is owed, before anyone knows that.
+func (f *flights) land(key flightKey, add func(*owed)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	one := f.calls[key]
 	if one.calls--; one.calls > 0 {
-		return nil
+		return
+	}
+	if one.owed != nil {
+		add(one.owed)
 	}
 	delete(f.calls, key)
-	return one.owed
 }
 
 // owe notes what is owed of a take when its calls have ended. It reports whether there are any.
@@ -120,11 +132,13 @@ func (g *Guard) depart(takes []store.Take) {
 func (g *Guard) landed(takes []store.Take, recorded bool) {
 	for i := range takes {
 		t := &takes[i]
-		o := g.record.flights.land(flightOf(t.ID, &t.Key, t.Limit))
-		if o == nil || o.vain && !recorded {
-			continue
-		}
-		if b := g.record.add(t.ID, &t.Key, t.Limit, *o); b != nil {
+		var b *backlog
+		g.record.flights.land(flightOf(t.ID, &t.Key, t.Limit), func(o *owed) {
+			if !o.vain || recorded {
+				b = g.record.add(t.ID, &t.Key, t.Limit, *o)
+			}
+		})
+		if b != nil {
 			g.startReplay(b) //nolint:errcheck // it is done later
 		}
 	}

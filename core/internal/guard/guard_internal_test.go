@@ -522,31 +522,35 @@ func TestSettleInAnOutage(t *testing.T) {
 	}
 }
 
-// A settlement that comes while the take's call is under way is sent when that has ended.
+// A settlement that comes while the take's call is under way is sent when that has ended. Until then no replay merges the
+// take.
 func TestSettleAfterTheCall(t *testing.T) {
-	inWorld(t, func(w *world) {
-		l := newModelLog("k", 100, time.Hour)
-		w.down(leaves)
-		q := w.take(2, store.ModeCharge, l)
-		w.up(0)
-		w.asked()
-		for _, cost := range []int{1, 0, 3} { // what was undone stays undone
-			noError(t, w.settle(q, cost))
-		}
-		time.Sleep(99 * time.Millisecond)
-		if calls := w.asked(); strings.Contains(calls, "settle") {
-			t.Errorf("asked %s while the take was under way", calls)
-		}
-		time.Sleep(2 * time.Millisecond)
-		synctest.Wait()
-		if calls := w.asked(); !strings.Contains(calls, "settle") {
-			t.Errorf("asked %q, want a settlement", calls)
-		}
-		w.wantUnits(0, l)
-		if !slices.Equal(w.freed, []string{"k"}) {
-			t.Errorf("freed %v", w.freed)
-		}
-	})
+	for _, costs := range [][]int{{1, 0, 3}, {3, 1}} {
+		inWorld(t, func(w *world) {
+			l := newModelLog("k", 100, time.Hour)
+			w.down(leaves)
+			q := w.take(2, store.ModeCharge, l)
+			w.up(0)
+			w.asked()
+			for _, cost := range costs { // what was undone stays undone
+				noError(t, w.settle(q, cost))
+			}
+			w.take(5, store.ModeCharge, l) // it replays before
+			time.Sleep(99 * time.Millisecond)
+			if calls := w.asked(); strings.Contains(calls, "settle") {
+				t.Errorf("asked %s while the take was under way", calls)
+			}
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
+			if calls := w.asked(); !strings.Contains(calls, "settle") {
+				t.Errorf("asked %q, want a settlement", calls)
+			}
+			w.wantUnits(5+costs[1], l)
+			if !slices.Equal(w.freed, []string{"k"}) {
+				t.Errorf("freed %v", w.freed)
+			}
+		})
+	}
 }
 
 // Of several settlements at the same time, one is sent, and the last one when that has ended.

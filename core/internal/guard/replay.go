@@ -98,7 +98,8 @@ func (g *Guard) startReplay(b *backlog) (*run, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		close(r.done)
-		if b.run, b.err = nil, r.err; r.err != nil && !store.IsOutage(r.err) {
+		if b.run, b.err = nil, r.err; r.err != nil && r.err != error(errReplaying) &&
+			!store.IsOutage(r.err) {
 			b.retry = g.record.now() + retryOne
 		}
 		g.record.removeIfDone(b)
@@ -169,9 +170,15 @@ func (g *Guard) settleOwed(b *backlog, s *store.Settlement) error {
 }
 
 // mergePage adds entries to the store's log. If one of them was settled since they were read, it adds nothing, and is to
-// be done again after that.
+// be done again after that. A call that is under way may record one with the cost that it had: then the store would have
+// both.
 func (g *Guard) mergePage(b *backlog, page []store.Entry) (again bool, err error) {
 	now := g.record.now()
+	for i := range page {
+		if g.record.flights.changes(flightOf(page[i].ID, &b.key, b.limit)) {
+			return false, errReplaying
+		}
+	}
 	b.mu.Lock()
 	for i := range page {
 		page[i].Age = now - g.record.at(&page[i])

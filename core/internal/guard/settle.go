@@ -49,23 +49,26 @@ func (g *Guard) noteError(err error, k *store.Key, l *store.Limit) error {
 // that is under way, or a replay, would undo is done afterwards.
 func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) error {
 	defer g.denials.Forget(&s.Key, s.Limit)
-	if degraded {
-		if g.config.Failure != Local {
-			return nil
-		}
-		if g.record.Settle(&s); s.Limit.Algorithm != store.SlidingLog {
-			return nil
-		}
+	switch {
+	case degraded && g.config.Failure != Local:
+		return nil
+	case degraded && s.Limit.Algorithm != store.SlidingLog:
+		g.record.Settle(&s)
+		return nil
 	}
 	return g.settle(ctx, &s, degraded)
 }
 
-// settle settles a take in the store, one settlement of it at a time.
+// settle settles a take in the log of this process and in the store, one settlement of it at a time.
 func (g *Guard) settle(ctx context.Context, s *store.Settlement, degraded bool) error {
 	if g.store.settler == nil {
 		return g.store.lacks("Settle", "change what was recorded", "store.Settler")
 	}
-	if !g.record.flights.begin(flightOf(s.ID, &s.Key, s.Limit), g.record.owedOf(s)) {
+	alone := g.record.flights.begin(flightOf(s.ID, &s.Key, s.Limit), g.record.owedOf(s))
+	if g.config.Failure == Local && s.Limit.Algorithm == store.SlidingLog { // not before, or a replay could merge it
+		g.record.Settle(s)
+	}
+	if !alone {
 		return nil
 	}
 	one := []store.Take{{Key: s.Key, Limit: s.Limit, ID: s.ID}}
@@ -99,7 +102,6 @@ func (g *Guard) Add(ctx context.Context, t *store.Take, age time.Duration) error
 	}
 	s := store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost, Cost: t.Cost, Age: age}
 	m := store.MergeRequest{Key: t.Key, Limit: t.Limit, Entries: []store.Entry{{ID: t.ID, Cost: t.Cost, Age: age}}}
-	g.record.Settle(&s)
 	err := g.settle(ctx, &s, true)
 	if err == nil && g.record.behind(&t.Key, t.Limit) == nil {
 		err = g.call(ctx, &t.Key, t.Limit, event.Merge, func(ctx context.Context) error {
