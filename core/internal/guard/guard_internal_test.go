@@ -522,8 +522,8 @@ func TestSettleInAnOutage(t *testing.T) {
 	}
 }
 
-// A settlement that comes while the take's call is under way is sent when that has ended. Until then no replay merges the
-// take.
+// A settlement that comes while the take's call is under way is sent when that has ended. Until then no replay merges
+// the take.
 func TestSettleAfterTheCall(t *testing.T) {
 	for _, costs := range [][]int{{1, 0, 3}, {3, 1}} {
 		inWorld(t, func(w *world) {
@@ -914,10 +914,10 @@ func TestCountersInAnOutage(t *testing.T) {
 	})
 }
 
-// A request that was not asked of a log is added to it later, in an outage too, and its cost changed.
+// A request that was not asked of a log is added to it later, in an outage too, and its cost changed, or it is undone.
 func TestAdd(t *testing.T) {
-	for i := range 10 {
-		f, before := fault(i/2), i%2 == 0 // the first change is before the outage
+	for i := range 20 {
+		f, before, undo := fault(i/4), i%2 == 0, i/2%2 == 0 // the first change is before the outage
 		inWorld(t, func(w *world) {
 			l := newModelLog("k", 100, time.Hour)
 			take := store.Take{Key: l.key, Limit: l.limit, ID: newID()}
@@ -931,8 +931,14 @@ func TestAdd(t *testing.T) {
 					t.Errorf("%d: %v", f, err)
 				}
 			}
+			if undo {
+				w.guard.GiveBack(t.Context(), store.Settlement{ //nolint:errcheck // then it is done later
+					Key: l.key, Limit: l.limit, ID: take.ID, Was: 2, Age: 4 * time.Minute,
+				}, false)
+				take.Cost = 0
+			}
 			w.up(0)
-			w.wantUnits(2, l)
+			w.wantUnits(take.Cost, l)
 			for _, e := range w.logs.Log(&l.key, l.limit) {
 				if age := time.Since(e.At); age < 4*time.Minute {
 					t.Errorf("%d: the entry is of %v ago", f, age)
@@ -940,6 +946,18 @@ func TestAdd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is added is in the log, although something else is to be settled in it.
+func TestAddBesideABacklog(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		w.down(loses)
+		w.take(2, store.ModeCharge, l) // which is refused, so it is to be removed
+		w.up(0)
+		noError(t, w.guard.Add(t.Context(), &store.Take{Key: l.key, Limit: l.limit, ID: newID(), Cost: 3}, 0))
+		w.wantUnits(3, l)
+	}, with(Closed))
 }
 
 // Reset forgets what was admitted here, and what was to be replayed.

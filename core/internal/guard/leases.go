@@ -249,7 +249,7 @@ func (g *Guard) settleSum(ctx context.Context, l *held) (failed error) {
 		s := &store.Settlement{
 			Key: l.takes[i].Key, Limit: l.takes[i].Limit, ID: l.id, Was: was, Cost: sum, Age: l.instant().Mono - l.sent,
 		}
-		if err := g.settle(ctx, s, false); err != nil {
+		if _, err := g.settle(ctx, s, false); err != nil {
 			g.keepLease(s)
 			if g.config.Failure != Local {
 				failed = err

@@ -117,6 +117,7 @@ func (rec *record) remove(b *backlog) {
 	}
 	rec.backlogs.Add(-1)
 	rec.takes.Add(-int64(b.takes))
+	b.owed, b.takes = nil, 0 // Close does not wait for a replay
 	if delete(b.logs, key); len(b.logs) == 0 {
 		b.logs = nil // a map never shrinks
 	}
@@ -216,9 +217,9 @@ func (rec *record) mayHave(age time.Duration) bool {
 	return rec.now()-age-ageSlack <= time.Duration(rec.sent.Load())
 }
 
-// settle is about a take whose cost was changed in the log of this process, if it was decided here. It reports whether
-// the store is told later, so that nobody else has to.
-func (rec *record) settle(s *store.Settlement, degraded bool) (later bool) {
+// settle is about a take whose cost was changed in the log of this process, if it is here. It reports whether the store
+// is told later, so that nobody else has to.
+func (rec *record) settle(s *store.Settlement, degraded, isHere bool) (later bool) {
 	o := rec.owedOf(s)
 	if rec.backlogs.Load() == 0 {
 		return false
@@ -230,6 +231,9 @@ func (rec *record) settle(s *store.Settlement, degraded bool) (later bool) {
 	}
 	_, isOwed := b.owed[s.ID]
 	theirs := !degraded || o.at+ageSlack < b.since // the store has it
+	if isHere && b.run != nil {                    // it may be about to merge it with the cost that it had
+		theirs = false
+	}
 	ours := !rec.mayHave(s.Age) && b.run == nil
 	if !isOwed && !theirs && ours {
 		rec.changed(b, 0)

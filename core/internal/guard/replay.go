@@ -98,8 +98,7 @@ func (g *Guard) startReplay(b *backlog) (*run, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		close(r.done)
-		if b.run, b.err = nil, r.err; r.err != nil && r.err != error(errReplaying) &&
-			!store.IsOutage(r.err) {
+		if b.run, b.err = nil, r.err; r.err != nil && r.err != error(errReplaying) && !store.IsOutage(r.err) {
 			b.retry = g.record.now() + retryOne
 		}
 		g.record.removeIfDone(b)
@@ -169,9 +168,9 @@ func (g *Guard) settleOwed(b *backlog, s *store.Settlement) error {
 	return nil
 }
 
-// mergePage adds entries to the store's log. If one of them was settled since they were read, it adds nothing, and is to
-// be done again after that. A call that is under way may record one with the cost that it had: then the store would have
-// both.
+// mergePage adds entries to the store's log. If one of them was settled since they were read, it adds nothing, and is
+// to be done again after that. It also waits for calls that may record one with the cost that it had, as the store
+// would have both.
 func (g *Guard) mergePage(b *backlog, page []store.Entry) (again bool, err error) {
 	now := g.record.now()
 	for i := range page {

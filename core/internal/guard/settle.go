@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,31 +57,34 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 		g.record.Settle(&s)
 		return nil
 	}
-	return g.settle(ctx, &s, degraded)
+	_, err := g.settle(ctx, &s, degraded)
+	return err
 }
 
-// settle settles a take in the log of this process and in the store, one settlement of it at a time.
-func (g *Guard) settle(ctx context.Context, s *store.Settlement, degraded bool) error {
+// settle settles a take in the log of this process, which may have it whoever has decided it, since Add records there,
+// and in the store, one settlement of it at a time. It reports whether the store is told later.
+func (g *Guard) settle(ctx context.Context, s *store.Settlement, degraded bool) (later bool, err error) {
 	if g.store.settler == nil {
-		return g.store.lacks("Settle", "change what was recorded", "store.Settler")
+		return false, g.store.lacks("Settle", "change what was recorded", "store.Settler")
 	}
 	alone := g.record.flights.begin(flightOf(s.ID, &s.Key, s.Limit), g.record.owedOf(s))
+	isHere := false
 	if g.config.Failure == Local && s.Limit.Algorithm == store.SlidingLog { // not before, or a replay could merge it
-		g.record.Settle(s)
+		isHere = g.record.Settle(s)
 	}
 	if !alone {
-		return nil
+		return true, nil
 	}
 	one := []store.Take{{Key: s.Key, Limit: s.Limit, ID: s.ID}}
 	defer g.landed(one, true)
-	if g.record.settle(s, degraded) {
-		return nil
+	if g.record.settle(s, degraded, isHere) {
+		return true, nil
 	}
-	err := g.call(ctx, &s.Key, s.Limit, event.Settle, func(ctx context.Context) error {
+	err = g.call(ctx, &s.Key, s.Limit, event.Settle, func(ctx context.Context) error {
 		return g.store.settler.Settle(ctx, *s)
 	})
 	g.fly(err, one)()
-	return err
+	return false, err
 }
 
 // GiveBack is Settle to 0, which is done later if the store does not answer.
@@ -102,17 +106,18 @@ func (g *Guard) Add(ctx context.Context, t *store.Take, age time.Duration) error
 	}
 	s := store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost, Cost: t.Cost, Age: age}
 	m := store.MergeRequest{Key: t.Key, Limit: t.Limit, Entries: []store.Entry{{ID: t.ID, Cost: t.Cost, Age: age}}}
-	err := g.settle(ctx, &s, true)
-	if err == nil && g.record.behind(&t.Key, t.Limit) == nil {
+	later, err := g.settle(ctx, &s, g.config.Failure == Local)
+	if err == nil && !later {
 		err = g.call(ctx, &t.Key, t.Limit, event.Merge, func(ctx context.Context) error {
 			return g.store.merger.Merge(ctx, m)
 		})
 		if !store.IsOutage(err) {
 			return err
 		}
+		defer g.fly(err, []store.Take{*t})()
 	}
 	if g.config.Failure != Local {
-		return err
+		return cmp.Or(err, error(errReplaying))
 	}
 	at := g.record.now() - age // before the log reads its clock
 	g.record.Merge(&m)
@@ -204,7 +209,7 @@ func (g permitLogs) Release(ctx context.Context, p *permits.Permit) error {
 	if p.Degraded && !p.Renewed && !g.record.mayHave(s.Age) {
 		return nil
 	}
-	err := g.settle(ctx, &s, false)
+	_, err := g.settle(ctx, &s, false)
 	if err != nil {
 		g.record.owe(&s, false)
 	}

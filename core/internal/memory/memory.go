@@ -105,26 +105,27 @@ func (p *part) unlock() {
 	p.shard.mu.Unlock()
 }
 
-// Settle changes the cost of a recorded take.
-func (s *Store) Settle(t *store.Settlement) {
+// Settle changes the cost of a recorded take. It reports whether a log of entries has it.
+func (s *Store) Settle(t *store.Settlement) (found bool) {
 	l, cost := t.Limit, t.Cost
 	now := s.now(l.Algorithm != store.SlidingLog)
 	p := s.lock(&t.Key, l, l.Algorithm == store.TokenBucket && cost > t.Was) // a full bucket may have been forgotten
 	defer p.unlock()
 	switch {
 	case p.log == nil:
-		return
+		return false
 	case p.log.counts():
 		if v := p.log.view(l, now, p.at); v.Settle(t.Period, t.Was, cost) {
 			p.log.keep(&v, p.at)
 		}
-		return
+		return false
 	case l.Permits:
 		cost = min(cost, 1)
 	}
-	if p.log.Settle(p.id(t.ID), cost); p.log.Units() == 0 {
+	if found = p.log.Settle(p.id(t.ID), cost); p.log.Units() == 0 {
 		s.dueNow(&p, &t.Key)
 	}
+	return found
 }
 
 // dueNow lets the next sweep look at an entry, and soon. It returns the slot.

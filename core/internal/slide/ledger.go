@@ -156,22 +156,23 @@ func (l *Log) dropRemoved() {
 	l.oldest = l.entry(0).At
 }
 
-// Settle changes the cost of the entry with that ID, or removes the entry if the cost is 0. It does nothing if there is
-// none.
-func (l *Log) Settle(id uint64, cost int) {
+// Settle changes the cost of the entry with that ID, or removes the entry if the cost is 0. It reports whether there is
+// one.
+func (l *Log) Settle(id uint64, cost int) (found bool) {
 	i := l.find(id)
 	switch {
 	case i < 0 || l.ledger == nil && cost == 1:
-		return
+		return i >= 0
 	case i == 0 && cost == 0:
 		l.dropFirst(1)
-		return
+		return true
 	}
 	l.openLedger()
 	e := l.entry(i)
 	l.ledger.add(l.place(i), cost-e.Cost)
 	e.Cost = cost
 	l.dropRemoved()
+	return true
 }
 
 // find returns the index of the entry with that ID, or -1 if there is none.
