@@ -15,11 +15,12 @@ func TestDenialsHoldWhileTheStoreIsAway(t *testing.T) {
 	for _, c := range []struct {
 		desc    string
 		clients int
-		tries   int
+		tries   int // 0: one AllowAtMost
 		options []core.Option
 	}{
 		{"denied", 1000, 3, nil},
 		{"used up", 10, 2, nil},
+		{"used up by AllowAtMost", 10, 0, nil},
 		{"denied, each try counts", 10, 3, []core.Option{core.WithCountDenied()}},
 		{"denied, beside a shadow", 10, 3, []core.Option{core.WithShadow(core.PerMinute(1))}},
 	} {
@@ -28,6 +29,11 @@ func TestDenialsHoldWhileTheStoreIsAway(t *testing.T) {
 			l := newLimiter(t, core.PerHour(2), append(c.options, core.WithStore(fake))...)
 			defer l.Close()
 			for i := range c.clients {
+				if c.tries == 0 {
+					if _, err := l.AllowAtMost(t.Context(), fmt.Sprint(i), 5); err != nil {
+						t.Fatal(err)
+					}
+				}
 				for range c.tries {
 					if _, err := l.Allow(t.Context(), fmt.Sprint(i)); err != nil {
 						t.Fatal(err)

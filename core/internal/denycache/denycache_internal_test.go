@@ -202,6 +202,40 @@ func TestBounded(t *testing.T) {
 	}
 }
 
+// Where denials that have ended make room, the others stay.
+func TestRoomOfWhatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(time.Hour, 0)
+		takes := []store.Take{{Limit: &store.Limit{Log: "1h", Quota: 5, Window: time.Hour}, Cost: 1}}
+		note := func(n int, name string, wait time.Duration) {
+			for i := range n {
+				takes[0].Key = store.NewKey("p", name+fmt.Sprint(i))
+				d.Note(takes, denied(wait), d.Ask(takes))
+			}
+		}
+		const lasting, half = 200, shardCount * mostInAShard / 2 // so in many shards these do not fit twice
+		note(lasting, "lasts", time.Hour)
+		note(half, "ends", time.Second)
+		time.Sleep(time.Second)
+		note(half, "later", time.Second)
+		for i := range lasting {
+			if takes[0].Key = store.NewKey("p", "lasts"+fmt.Sprint(i)); !d.Lookup(takes, make([]store.Answer, 1)) {
+				t.Fatalf("denial %d is not there any more", i)
+			}
+		}
+	})
+}
+
+// A denial of more units does not replace one of fewer.
+func TestLeastCost(t *testing.T) {
+	d, takes := one()
+	more := []store.Take{takes[0]}
+	more[0].Cost = 2
+	if d.Note(more, denied(time.Hour), d.Ask(more)); !d.Lookup(takes, make([]store.Answer, 1)) {
+		t.Error("the denial of one unit is not there any more")
+	}
+}
+
 func TestLookupAllocatesNothing(t *testing.T) {
 	d, takes := one()
 	if n := testing.AllocsPerRun(100, func() { d.Lookup(takes, make([]store.Answer, 1)) }); n > 0 {
