@@ -1074,6 +1074,22 @@ func TestReleaseInAnOutage(t *testing.T) {
 	})
 }
 
+// What is owed again while it is settled is settled again, since a renewal may have come between.
+func TestOwedAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l, rec := newModelLog("k", 3, time.Hour), w.guard.record
+		s := &store.Settlement{Key: l.key, Limit: l.limit, ID: newID(), Was: 1}
+		rec.owe(s, false)
+		b := rec.behind(&l.key, l.limit)
+		due := rec.due(b, rec.now())
+		rec.owe(s, false)
+		noError(t, w.guard.settleOwed(b, &due[0]))
+		if rec.behind(&l.key, l.limit) == nil {
+			t.Error("it is not settled again")
+		}
+	})
+}
+
 // Permits that the store has lost are added again, at most a third of a lease later, or after an outage at once.
 func TestPermitsThatAreLost(t *testing.T) {
 	for _, outage := range []bool{false, true} {

@@ -75,6 +75,7 @@ type owed struct {
 	was, cost int
 	at        time.Duration // of the take
 	vain      bool          // it has never counted here, so no replay has added it
+	again     int           // how often it was owed again
 }
 
 func newRecord(keys int, settles bool, added func()) *record {
@@ -192,6 +193,7 @@ func (rec *record) add(id uint64, k *store.Key, l *store.Limit, o owed) *backlog
 		if old.cost > 0 { // what was undone stays undone
 			old.cost = o.cost
 		}
+		old.again++
 		b.owed[id] = old
 		rec.changed(b, 0)
 		return b

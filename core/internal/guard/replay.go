@@ -116,7 +116,7 @@ func (g *Guard) replay(b *backlog) error {
 	b.mu.Unlock()
 	rec.sent.Store(int64(now)) // before the entries are read
 	// What is settled first is then found by a merge, which looks for an entry of the same cost.
-	err := parallel(due, new(atomic.Int64), 1, func(s *store.Settlement) error { return g.settleOwed(b, s) })
+	err := parallel(due, new(atomic.Int64), 1, func(d *settling) error { return g.settleOwed(b, d) })
 	if err != nil {
 		return err
 	}
@@ -139,31 +139,41 @@ func (g *Guard) replay(b *backlog) error {
 	return nil
 }
 
+// due is a settlement that is owed, and how often it was owed again until then.
+type settling struct {
+	store.Settlement
+
+	again int
+}
+
 // due returns the settlements that are owed. The caller holds the lock.
-func (rec *record) due(b *backlog, now time.Duration) (all []store.Settlement) {
+func (rec *record) due(b *backlog, now time.Duration) (all []settling) {
 	for id, o := range b.owed {
 		if age := now - o.at; age > b.limit.Window+ageSlack { // the take has left the window
 			rec.forgive(b, id)
 		} else {
-			all = append(all, store.Settlement{
+			all = append(all, settling{store.Settlement{
 				Key: b.key, Limit: b.limit, ID: id, Was: o.was, Cost: o.cost, Age: age,
-			})
+			}, o.again})
 		}
 	}
 	return all
 }
 
-// settleOwed settles a take, which is then not owed any more unless it was settled again meanwhile.
-func (g *Guard) settleOwed(b *backlog, s *store.Settlement) error {
-	err := g.aside(b, event.Settle, func(ctx context.Context) error { return g.store.settler.Settle(ctx, *s) })
+// settleOwed settles a take, which is then not owed any more unless it was settled again meanwhile: to the same cost
+// too, since the renewal of a permit may have come between.
+func (g *Guard) settleOwed(b *backlog, d *settling) error {
+	err := g.aside(b, event.Settle, func(ctx context.Context) error {
+		return g.store.settler.Settle(ctx, d.Settlement)
+	})
 	if err != nil {
 		return err
 	}
 	g.freed(&b.key)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if o, ok := b.owed[s.ID]; ok && o.cost == s.Cost {
-		g.record.forgive(b, s.ID)
+	if o, ok := b.owed[d.ID]; ok && o.again == d.again {
+		g.record.forgive(b, d.ID)
 	}
 	return nil
 }
