@@ -1074,6 +1074,22 @@ func TestReleaseInAnOutage(t *testing.T) {
 	})
 }
 
+// A permit that is released before a renewal has ended which nobody waits for is given back after that.
+func TestReleaseDuringARenewal(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 3, time.Hour)
+		l.limit.Permits = true
+		q := w.take(1, store.ModeCharge, l)
+		held := w.guard.Permits.Hold(t.Context(), []permits.Permit{{Key: l.key, Limit: l.limit, ID: q.takes[0].ID}})
+		w.down(leaves)
+		w.guard.Permits.Hasten()
+		time.Sleep(150 * time.Millisecond)
+		w.up(0)
+		noError(t, held.Release(t.Context()))
+		w.wantUnits(0, l)
+	})
+}
+
 // What is owed again while it is settled is settled again, since a renewal may have come between.
 func TestOwedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -195,9 +195,17 @@ func (g permitLogs) Renew(ctx context.Context, r *store.Renewal) error {
 	if g.config.Failure == Local {
 		g.record.Renew(r)
 	}
-	return g.call(ctx, &r.Key, r.Limit, event.Renew, func(ctx context.Context) error {
+	err := g.call(ctx, &r.Key, r.Limit, event.Renew, func(ctx context.Context) error {
 		return g.store.renewer.Renew(ctx, *r)
 	})
+	if err != nil { // a call that is under way still may add what is released before it ends
+		takes := make([]store.Take, len(r.IDs))
+		for i, id := range r.IDs {
+			takes[i] = store.Take{Key: r.Key, Limit: r.Limit, ID: id}
+		}
+		g.fly(err, takes)()
+	}
+	return err
 }
 
 // Release gives a permit back. If the store does not answer, a replay does so later, or else the lease ends the permit.
