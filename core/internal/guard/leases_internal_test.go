@@ -64,8 +64,8 @@ func (f *fleet) takes(cost int) (takes []store.Take) {
 	return takes
 }
 
-// ask asks a process for units.
-func (f *fleet) ask(process, cost int) {
+// ask asks a process for units, and returns what the first log has answered.
+func (f *fleet) ask(process, cost int) (Use, store.Answer) {
 	takes := f.takes(cost)
 	answers := make([]store.Answer, len(takes))
 	u, from, err := f.guards[process].TakeLeased(f.t.Context(), takes, answers)
@@ -74,10 +74,10 @@ func (f *fleet) ask(process, cost int) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.from[from]++; !isAdmitted(takes, answers) {
-		return
+	if f.from[from]++; isAdmitted(takes, answers) {
+		f.made = append(f.made, &leased{time.Now(), process, takes, u, from == event.Local, cost})
 	}
-	f.made = append(f.made, &leased{time.Now(), process, takes, u, from == event.Local, cost})
+	return u, answers[0]
 }
 
 // units returns the units that the store has in the log of a limit.
@@ -209,6 +209,27 @@ func TestLeasesAreExact(t *testing.T) {
 	if from[event.Lease] < 500 || from[event.Local] > 0 {
 		t.Errorf("few requests were served by leases: %v", from)
 	}
+}
+
+// A request that a lease serves is told how many units were used before it, and when the first of them leaves.
+func TestNumbersOfALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil, 1, 20*time.Millisecond, &store.Limit{Log: "a", Quota: 1000, Window: time.Second})
+		defer f.guards[0].Close()
+		var last Use
+		begun, before := time.Now(), 0
+		for n := range 200 {
+			u, a := f.ask(0, 1)
+			switch leaves := time.Second + 20*time.Millisecond - time.Since(begun); {
+			case n > 0 && a.Reset != leaves:
+				t.Errorf("request %d: the first unit leaves in %v, want %v", n, a.Reset, leaves)
+			case a.Used < n || u.IsLeased() && u == last && a.Used != before+1:
+				t.Errorf("request %d: %d units are used, and the request before said %d", n, a.Used, before)
+			}
+			last, before = u, a.Used
+			time.Sleep(time.Millisecond)
+		}
+	})
 }
 
 // A lease of a process that has stopped is settled, and what was not used comes back.
