@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +44,7 @@ type sharedLogs struct {
 
 	mu    sync.Mutex
 	calls []string // what was asked, such as "take 2"
+	wrong []string // settlements whose age is not that of their take
 }
 
 func newSharedLogs() *sharedLogs { return &sharedLogs{logs: memory.New(100_000)} }
@@ -195,12 +197,25 @@ func (s *sharedLogs) execute(takes []store.Take) []store.Answer {
 }
 
 func (s *faultyStore) Settle(ctx context.Context, m store.Settlement) error {
+	sent := time.Now()
 	return s.call(ctx, "settle "+m.Key.Text, func(f fault) bool {
 		if executed(f) {
+			s.checkAge(&m, sent)
 			s.logs.Settle(&m)
 		}
 		return executed(f)
 	})
+}
+
+// checkAge notes a settlement for which a store would not look at the instant of its take: that may have been recorded
+// some time after it was sent. Permits are moved when they are renewed.
+func (s *sharedLogs) checkAge(m *store.Settlement, sent time.Time) {
+	for _, e := range s.logs.Log(&m.Key, m.Limit) {
+		late := e.At.Sub(sent.Add(-m.Age))
+		if e.ID == m.ID && !m.Limit.Permits && (late < -ageSlack || late > 2*time.Second) {
+			s.wrong = append(s.wrong, fmt.Sprintf("%s: %v", m.Key.Text, late))
+		}
+	}
 }
 
 func (s *faultyStore) Merge(ctx context.Context, m store.MergeRequest) error {

@@ -52,6 +52,9 @@ func inWorld(t *testing.T, f func(w *world), change ...func(*Config)) {
 		w.up(0)
 		w.guard.Close()             // tests of Close look at it
 		time.Sleep(2 * time.Second) // for calls to end that were left
+		if w.wrong != nil {
+			t.Errorf("settlements with a wrong age: %s", w.wrong)
+		}
 	})
 }
 
@@ -927,7 +930,7 @@ func TestAdd(t *testing.T) {
 				}
 				take.Cost = cost
 				time.Sleep(time.Minute)
-				if err := w.guard.Add(t.Context(), &take, 2*time.Minute); err != nil {
+				if err := w.guard.Add(t.Context(), &take, time.Duration(i+2)*time.Minute); err != nil {
 					t.Errorf("%d: %v", f, err)
 				}
 			}

@@ -52,6 +52,12 @@ func newFleet(t *testing.T, r *rand.Rand, processes int, d time.Duration, limits
 			LocalKeys: 100, Lease: d,
 		}))
 	}
+	time.Sleep(time.Minute) // so that an instant is not an age
+	t.Cleanup(func() {
+		if f.store.wrong != nil {
+			t.Errorf("settlements with a wrong age: %s", f.store.wrong)
+		}
+	})
 	return f
 }
 
