@@ -98,7 +98,7 @@ func (g *Guard) startReplay(b *backlog) (*run, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		close(r.done)
-		if b.run, b.err = nil, r.err; r.err != nil && r.err != error(errReplaying) && !store.IsOutage(r.err) {
+		if b.run, b.err = nil, r.err; r.err != nil && !errors.Is(r.err, errReplaying) && !store.IsOutage(r.err) {
 			b.retry = g.record.now() + retryOne
 		}
 		g.record.removeIfDone(b)
