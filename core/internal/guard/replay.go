@@ -114,12 +114,12 @@ func (g *Guard) replay(b *backlog) error {
 	b.added = nothing
 	due := rec.due(b, now)
 	b.mu.Unlock()
-	rec.sent.Store(int64(now)) // before the entries are read
 	// What is settled first is then found by a merge, which looks for an entry of the same cost.
 	err := parallel(due, new(atomic.Int64), 1, func(d *settling) error { return g.settleOwed(b, d) })
 	if err != nil {
 		return err
 	}
+	rec.sent.Store(int64(rec.now())) // before the entries are read
 	for page := range slices.Chunk(rec.from(b, since), pageSize) {
 		if again, err := g.mergePage(b, page); again || err != nil {
 			return err
