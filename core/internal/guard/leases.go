@@ -177,6 +177,7 @@ func (g *Guard) booked(h *holder, own []store.Take, got []store.Answer, sent lea
 			return l
 		}
 		l.Close()
+		h.last = l
 		if units > 1 {
 			go g.settleLease(context.Background(), l)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/sashlimit/sash/core/event"
 	"github.com/sashlimit/sash/core/internal/testlen"
@@ -267,6 +268,42 @@ func TestLeaseIsSettled(t *testing.T) {
 			t.Errorf("%d holders are left", n)
 		}
 		f.guards[0].Close()
+	})
+}
+
+// A lease is of one list of takes, and of a key whose text a server writes over when the request has been served. Close
+// settles it, also while it is taken.
+func TestWhoseLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil, 1, 20*time.Millisecond, &store.Limit{Log: "a", Quota: 1000, Window: time.Hour})
+		g, own, memory := f.guards[0], f.key, []byte("k")
+		for range 200 {
+			memory[0] = 'k'
+			f.key = store.NewKey("p", unsafe.String(&memory[0], 1))
+			f.ask(0, 1)
+			memory[0] = 'x'
+			time.Sleep(time.Millisecond)
+		}
+		f.key = own
+		if f.from[event.Lease] < 100 {
+			t.Fatalf("%v", f.from)
+		}
+		leased := f.from[event.Lease]
+		f.limits[0].Quota--
+		if f.ask(0, 1); f.from[event.Lease] > leased {
+			t.Error("a lease has served a request with another quota")
+		}
+		f.limits[0].Quota++
+		time.Sleep(20 * time.Millisecond) // until the lease in hand has ended
+		f.links[0].up(50 * time.Millisecond)
+		var all sync.WaitGroup
+		all.Go(func() { f.ask(0, 1) })
+		synctest.Wait()
+		noError(t, g.Close())
+		all.Wait()
+		if used := f.units(0); used != 202 {
+			t.Errorf("the log has %d units of 202", used)
+		}
 	})
 }
 
