@@ -301,6 +301,9 @@ func TestPolicies(t *testing.T) {
 			inWorld(t, func(w *world) {
 				l, other := newModelLog("k", 9, time.Hour), newModelLog("other", 9, time.Hour)
 				w.down(f)
+				if q := w.take(5, store.ModeAtMost, l); policy == Open && q.answers[0].Granted != 5 {
+					t.Errorf("%d of 5 units were granted", q.answers[0].Granted)
+				}
 				for range 10 {
 					q := w.take(1, store.ModeCharge, l, other)
 					if policy == Open {
@@ -773,7 +776,7 @@ func TestUnsentTakesAreNotSettled(t *testing.T) {
 	})
 }
 
-// If many replays fail in a row, the others are tried later.
+// If many replays fail in a row, the others are tried later. A request whose log lacks something is not asked before.
 func TestReplaysThatFail(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.down(refuses)
@@ -792,6 +795,15 @@ func TestReplaysThatFail(t *testing.T) {
 		if n := strings.Count(w.asked(), "merge"); n < 16*6 || n > 40*10 {
 			t.Errorf("%d replays were tried in 10 s", n)
 		}
+		w.faults(func() fault {
+			if strings.HasPrefix(w.calls[len(w.calls)-1], "merge") {
+				return refuses
+			}
+			return answers
+		})
+		time.Sleep(5 * time.Second)
+		wantFrom(t, w.take(1, store.ModeCharge, newModelLog("7", 9, time.Hour)), event.Local, true)
+		wantFrom(t, w.take(1, store.ModeCharge, newModelLog("another", 9, time.Hour)), event.Store, true)
 	})
 }
 
@@ -1042,6 +1054,7 @@ func TestPermitsInAnOutage(t *testing.T) {
 				return hold(q)
 			}
 			first := take(event.Store, true)
+			time.Sleep(2 * l.limit.Window) // it is renewed here as well
 			w.down(f)
 			second, third := take(event.Local, true), take(event.Local, true)
 			take(event.Local, false)
