@@ -830,6 +830,26 @@ func TestDeniedAfterLeaving(t *testing.T) {
 	}
 }
 
+// A settlement that fails is done later if a replay may send its take again.
+func TestFailedSettlementBeforeAReplay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 100, time.Hour)
+		time.Sleep(time.Minute)
+		w.down(refuses)
+		q := w.take(2, store.ModeCharge, l)
+		w.up(0)
+		w.wantUnits(2, l)
+		w.down(refuses)
+		if err := w.settle(q, 1); !store.IsOutage(err) {
+			t.Errorf("%v", err)
+		}
+		add := store.Take{Key: l.key, Limit: l.limit, ID: newID(), Cost: 5}
+		noError(t, w.guard.Add(t.Context(), &add, time.Minute)) // before the take
+		w.up(0)
+		w.wantUnits(6, l)
+	})
+}
+
 // A take that was undone is removed where a replay has added it, although its call has recorded nothing.
 func TestUndoneAfterAReplay(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -83,7 +83,11 @@ func (g *Guard) settle(ctx context.Context, s *store.Settlement, degraded bool) 
 	err = g.call(ctx, &s.Key, s.Limit, event.Settle, func(ctx context.Context) error {
 		return g.store.settler.Settle(ctx, *s)
 	})
-	g.fly(err, one)()
+	land := g.fly(err, one)
+	if err != nil && isHere { // or a replay would merge it with a cost that the store does not know
+		g.record.owe(s, false)
+	}
+	land()
 	return false, err
 }
 
