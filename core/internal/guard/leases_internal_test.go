@@ -307,6 +307,33 @@ func TestWhoseLease(t *testing.T) {
 	})
 }
 
+// A reset leaves what is owed of a lease that the store has not been told to forget.
+func TestResetOfAnOwedLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil, 1, 20*time.Millisecond, &store.Limit{Log: "a", Quota: 100_000, Window: time.Hour})
+		g := f.guards[0]
+		defer g.Close()
+		for n := 0; n < 200 || g.Stats().Booked == 0; n++ {
+			f.ask(0, 1)
+			time.Sleep(time.Millisecond)
+		}
+		f.links[0].down(refuses)
+		for g.Stats().Leases > 0 { // until it has ended
+			time.Sleep(100 * time.Microsecond)
+		}
+		g.endLease(t.Context(), g.leases.find(&f.key)) // which fails
+		f.links[0].up(0)
+		if err := g.Reset(t.Context(), f.key, []*store.Limit{f.takes(1)[0].Limit}); err != nil {
+			t.Error(err)
+		}
+		left := f.units(0)
+		time.Sleep(5 * time.Second)
+		if used := f.units(0); used >= left {
+			t.Errorf("of a lease of %d units %d are left", left, used)
+		}
+	})
+}
+
 // A lease whose answer comes after its end has served one request, and what is left of it comes back.
 func TestLateLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

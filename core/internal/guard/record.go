@@ -247,8 +247,9 @@ func (rec *record) settle(s *store.Settlement, degraded, isHere bool) (later boo
 	return isOwed || !theirs
 }
 
-// reset forgets logs of a key. It returns the replays that are under way.
-func (rec *record) reset(key *store.Key, limits []*store.Limit) (running []*run) {
+// reset forgets logs of a key, but not what is owed of leases: the store keeps those that are young, and a settlement of
+// another one finds nothing. It returns the replays that are under way.
+func (rec *record) reset(key *store.Key, limits []*store.Limit, leases bool) (running []*run) {
 	rec.Reset(key, limits, 0)
 	for _, l := range limits {
 		sh, b := rec.lock(key, l)
@@ -256,8 +257,11 @@ func (rec *record) reset(key *store.Key, limits []*store.Limit) (running []*run)
 			if b.run != nil {
 				running = append(running, b.run)
 			}
-			rec.takes.Add(-int64(b.takes))
-			b.since, b.owed, b.takes = nothing, nil, 0
+			if !leases {
+				b.owed = nil
+			}
+			rec.takes.Add(int64(len(b.owed) - b.takes))
+			b.since, b.takes = nothing, len(b.owed)
 			b.changes++
 			rec.removeIfDone(b)
 		}

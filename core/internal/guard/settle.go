@@ -145,7 +145,7 @@ func (g *Guard) Reset(ctx context.Context, key store.Key, limits []*store.Limit)
 			g.denials.Forget(&key, l)
 		}
 	}()
-	for _, r := range g.record.reset(&key, limits) {
+	for _, r := range g.record.reset(&key, limits, g.leases != nil) {
 		await(ctx, r.done) // otherwise the replay could add entries after the log was reset
 	}
 	return g.call(ctx, &key, limits[0], event.Reset, func(ctx context.Context) error {
