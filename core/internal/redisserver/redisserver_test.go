@@ -40,41 +40,6 @@ func TestDoReadsEveryKindOfReply(t *testing.T) {
 	}
 }
 
-func TestBusy(t *testing.T) {
-	t.Parallel()
-	var addr string
-	t.Run("inner", func(t *testing.T) {
-		s := redisserver.Start(t)
-		addr = s.Addr()
-		s.Busy()
-		refused(t, s, "BUSY", "SET", "k", "v")
-		want(t, s, "OK", "SCRIPT", "KILL")
-		eventually(t, "the script ends", func() bool {
-			_, err := s.Do("SET", "k", "v")
-			return err == nil
-		})
-		s.Busy()
-	})
-	if !refuses(addr) {
-		t.Errorf("%s still accepts", addr)
-	}
-}
-
-func TestRestartLoading(t *testing.T) {
-	t.Parallel()
-	s := redisserver.Start(t)
-	want(t, s, "OK", "SET", "k", "v")
-	pid := s.PID()
-	s.RestartLoading()
-	if s.PID() == pid {
-		t.Error("the server still runs")
-	}
-	refused(t, s, "LOADING", "GET", "k")
-	s.FinishLoading()
-	want(t, s, "v", "GET", "k")
-	want(t, s, int64(1), "DBSIZE")
-}
-
 func TestStartTellsWhyRedisEnded(t *testing.T) {
 	t.Parallel()
 	got := capture(t, func(tb testing.TB) { redisserver.Start(tb, "--no-such-option", "1") })
