@@ -19,8 +19,8 @@ var (
 	layersOfLimits = []string{below + "store", inside + "calendar"}
 	layersOfMemory = []string{below + "store", inside + "counter", inside + "slide"}
 	layersOfGuard  = append([]string{
-		below + "event", inside + "denycache", inside + "errtypes", inside + "lease", inside + "logname", inside + "memory",
-		inside + "permits", inside + "within",
+		below + "event", inside + "denycache", inside + "errtypes", inside + "lease", inside + "logname",
+		inside + "memory", inside + "permits", inside + "within",
 	}, layersOfMemory...)
 	layersOfEngine = slices.Concat([]string{
 		inside + "guard", inside + "keys", inside + "limittext", inside + "queue", inside + "spread",

@@ -640,7 +640,7 @@ func decideDuringReplays(t *testing.T) {
 			for i := range each {
 				q := w.take(1, store.ModeCharge, l)
 				if i%undone == 0 {
-					w.guard.GiveBack(t.Context(), store.Settlement{ //nolint:errcheck // then it is done later
+					w.guard.GiveBack(t.Context(), store.Settlement{
 						Key: l.key, Limit: l.limit, ID: q.takes[0].ID, Was: 1, Age: time.Since(q.sent),
 					}, q.from == event.Local)
 				}
@@ -967,7 +967,7 @@ func TestAdd(t *testing.T) {
 				}
 			}
 			if undo {
-				w.guard.GiveBack(t.Context(), store.Settlement{ //nolint:errcheck // then it is done later
+				w.guard.GiveBack(t.Context(), store.Settlement{
 					Key: l.key, Limit: l.limit, ID: take.ID, Was: 2, Age: 4 * time.Minute,
 				}, false)
 				take.Cost = 0

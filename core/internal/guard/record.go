@@ -247,8 +247,8 @@ func (rec *record) settle(s *store.Settlement, degraded, isHere bool) (later boo
 	return isOwed || !theirs
 }
 
-// reset forgets logs of a key, but not what is owed of leases: the store keeps those that are young, and a settlement of
-// another one finds nothing. It returns the replays that are under way.
+// reset forgets logs of a key, but not what is owed of leases: the store keeps young ones, and a settlement of another
+// finds nothing. It returns the replays that are under way.
 func (rec *record) reset(key *store.Key, limits []*store.Limit, leases bool) (running []*run) {
 	rec.Reset(key, limits, 0)
 	for _, l := range limits {

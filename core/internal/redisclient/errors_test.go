@@ -128,7 +128,8 @@ func TestErrorClasses(t *testing.T) {
 			return ring
 		}},
 		{"pool of 1", redisclient.ClassPool, "PoolSize", func(t *testing.T) redisclient.Client {
-			rdb := plain(t, &redis.Options{Addr: redisserver.Start(t).Addr(), PoolSize: 1, PoolTimeout: time.Millisecond})
+			addr := redisserver.Start(t).Addr()
+			rdb := plain(t, &redis.Options{Addr: addr, PoolSize: 1, PoolTimeout: time.Millisecond})
 			held := rdb.Conn()
 			t.Cleanup(func() { held.Close() })
 			held.Ping(t.Context())
