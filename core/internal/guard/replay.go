@@ -139,7 +139,7 @@ func (g *Guard) replay(b *backlog) error {
 	return nil
 }
 
-// due is a settlement that is owed, and how often it was owed again until then.
+// settling is a settlement that is owed, and how often it was owed again until then.
 type settling struct {
 	store.Settlement
 
