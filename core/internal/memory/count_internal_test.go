@@ -128,3 +128,18 @@ func TestWallTimeNeverRunsBackwards(t *testing.T) {
 		t.Error("want two units of a bucket of two, and one that came back")
 	}
 }
+
+// A bucket that is full again was forgotten. Units more leave it nevertheless.
+func TestSettleOfAFullBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPolicy(New(10), "p", &store.Limit{
+			Log: "b", Quota: 10, Window: time.Minute, Algorithm: store.TokenBucket, Refill: 10,
+		})
+		id, a := p.take("k", 1, store.ModeCharge)
+		time.Sleep(time.Hour)
+		p.s.Settle(&store.Settlement{Key: p.key("k"), Limit: p.limit, ID: id, Was: 1, Cost: 4, Period: a.Period})
+		if used := p.used("k"); used != 3 {
+			t.Errorf("%d units are used, want 3", used)
+		}
+	})
+}
