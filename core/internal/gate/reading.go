@@ -119,7 +119,8 @@ var ErrNeedsRequest = errors.New("sash: LimitBy takes a request, but this call h
 
 // Call decides about a call without a request.
 func (g *Gate) Call(ctx context.Context, set *engine.Set, c *Call, res *engine.Result) error {
-	ask := engine.Ask{Identities: c.Own[:], Cost: c.Cost, Mode: c.Mode, Tries: c.Tries}
+	var ask engine.Ask // field by field, as otherwise it is made elsewhere and copied, for which the processor waits
+	ask.Identities, ask.Cost, ask.Mode, ask.Tries = c.Own[:], c.Cost, c.Mode, c.Tries
 	if c.Named {
 		if err := g.costs(nil, c, set, &ask); err != nil {
 			return err
