@@ -85,8 +85,9 @@ func WithDenyCache(d time.Duration) Option {
 // to 50 bytes for each further admission; a key of which only a denial is known takes 200 bytes.
 //
 // Further keys share logs, as in a [MemoryStore]: none of them gets more than its quota, but they may be denied early.
-// What they are admitted is replayed as well, for as many keys again. Beyond that, requests are still decided, but what
-// is admitted is not replayed; a log line at the end of the outage says how many units that were.
+// What they are admitted is replayed as well, for as many keys again; what the store had recorded without an answer
+// then counts twice. Beyond that, requests are still decided, but what is admitted is not replayed; a log line at the
+// end of the outage says how many units that were.
 func WithFailLocalKeys(n int) Option {
 	return optionWithin("WithFailLocalKeys", n, 1, 100_000_000, "the number of keys is out of range",
 		"choose 1 to 100,000,000", func(c *config) { c.guard.LocalKeys = n })
