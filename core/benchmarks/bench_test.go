@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/coretest/redistest"
 	"github.com/sashlimit/sash/core/internal/allocs"
-	"github.com/sashlimit/sash/core/internal/redisserver"
 )
 
 // These benchmarks are for benchstat, to compare two versions of one limiter.
@@ -107,7 +107,7 @@ func ask(b *testing.B, l limiter, key string) {
 }
 
 func connect(tb testing.TB) *redis.Client {
-	rdb := redis.NewClient(&redis.Options{Addr: redisserver.Start(tb).Addr()})
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(tb).Addr()})
 	tb.Cleanup(func() { rdb.Close() })
 	return rdb
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core/internal/redisserver"
+	"github.com/sashlimit/sash/core/coretest/redistest"
 )
 
 // inBubble calls f in a bubble of testing/synctest, where time passes only while every goroutine waits, and returns
@@ -39,7 +39,7 @@ func inBubble(f func()) {
 // the seconds since 1970 had a digit less.
 type inStep struct {
 	*redis.Client
-	clock *redisserver.Clock
+	clock *redistest.Clock
 
 	mu   sync.Mutex
 	told time.Time // what the clock says
@@ -48,7 +48,7 @@ type inStep struct {
 func newInStep(addr string) *inStep {
 	// Time stands still during a call, so it cannot time out.
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: -1, WriteTimeout: -1})
-	c := &inStep{Client: rdb, clock: redisserver.NewClock()}
+	c := &inStep{Client: rdb, clock: redistest.NewClock()}
 	_, now := c.clock.Script("", nil)
 	sec, _ := strconv.ParseInt(now[0], 10, 64)
 	micros, _ := strconv.ParseInt(now[1], 10, 64)
@@ -70,7 +70,7 @@ func (c *inStep) script(text string, keys []string) (string, []string) {
 
 func (c *inStep) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	cmd.SetErr(redisserver.ErrNoScript)
+	cmd.SetErr(redistest.ErrNoScript)
 	return cmd
 }
 
@@ -85,7 +85,7 @@ func (c *inStep) Eval(ctx context.Context, script string, keys []string, args ..
 	return c.Client.Eval(ctx, script, keys, args...)
 }
 
-// plainScript writes a script of redis_rate as [redisserver.Clock] expects it. Its keys live an hour longer, because they
+// plainScript writes a script of redis_rate as [redistest.Clock] expects it. Its keys live an hour longer, because they
 // expire in the server's time.
 var plainScript = strings.NewReplacer(
 	`redis.call("TIME")`, `call('TIME')`,

@@ -10,12 +10,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sashlimit/sash/core/internal/redisserver"
+	"github.com/sashlimit/sash/core/coretest/redistest"
 )
 
 // server is a Redis of our own, and what it says of itself.
 type server struct {
-	*redisserver.Server
+	*redistest.Server
 	rdb     *redis.Client
 	program *program
 }
@@ -24,7 +24,7 @@ type server struct {
 func (r *run) server() *server {
 	if r.redis == nil {
 		p := new(program)
-		s := redisserver.Start(p)
+		s := redistest.Start(p)
 		r.redis = &server{s, redis.NewClient(&redis.Options{Addr: s.Addr()}), p}
 	}
 	return r.redis
@@ -45,8 +45,8 @@ func (s *server) do(args ...string) any {
 
 func (s *server) flush() { s.do("FLUSHALL") }
 
-// spent is the time in µs that the server has spent in its only thread that does commands: reading, parsing and writing
-// included.
+// spent is the time in µs that the server has spent in its only thread that does commands, with what it reads, parses
+// and writes.
 func (s *server) spent() (micros float64) {
 	cpu := fmt.Sprint(s.do("INFO", "cpu"))
 	for _, m := range regexp.MustCompile(`used_cpu_(?:user|sys)_main_thread:([\d.]+)`).FindAllStringSubmatch(cpu, -1) {
@@ -70,7 +70,7 @@ func (s *server) bytes() (n int64) {
 	return n
 }
 
-// program is the testing.TB of a program that is no test, as far as redisserver
+// program is the testing.TB of a program that is no test, as far as redistest
 // asks for one.
 type program struct {
 	testing.TB // nil, and there for the method that nobody else can have
