@@ -67,7 +67,7 @@ func ByRoute() core.Key {
 // as each of them may leave it for the router. Other middleware that rewrites paths has to be in front.
 func Rules(set core.RuleSet, opts ...core.Option) func(http.Handler) http.Handler {
 	l := core.LimiterOf(set, opts...)
-	return nethttp.FromRequest(l, func(r *http.Request) adapter.Request { return request{r} })
+	return nethttp.FromRequest(l, func(r *http.Request) adapter.Targeter { return request{r} })
 }
 
 // Explain returns what the rules of a set do with a request: set is a *rules.Set, and E is rules.Explanation.

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -16,15 +15,13 @@ import (
 // The callback is asked once, about the status that the client gets, wherever the limiter is mounted.
 func TestRefund(t *testing.T) {
 	for _, c := range []struct {
-		desc, path   string
-		handler      http.HandlerFunc
-		outer, inner uses // of the limiter
-		status       int
+		desc, path string
+		around     []func(http.Handler) http.Handler // in front of the limiter and behind it
+		status     int
 	}{
-		{"no route", "/nowhere", served, nil, nil, 404},
-		{"no method", "/post", served, nil, nil, 405},
-		{"a panic caught by middleware.Recoverer", "/", boom, uses{quiet, middleware.Recoverer}, nil, 500},
-		{"a wrapped writer", "/", http.NotFound, uses{middleware.Compress(5)}, uses{middleware.Compress(5)}, 404},
+		{"no route", "/nowhere", nil, 404},
+		{"no method", "/post", nil, 405},
+		{"a wrapped writer", "/", chi.Middlewares{middleware.Compress(5)}, 404},
 	} {
 		t.Run(c.desc, func(t *testing.T) {
 			var asked []int
@@ -36,10 +33,10 @@ func TestRefund(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := chi.NewRouter()
-			r.Use(c.outer...)
+			r.Use(c.around...)
 			r.Use(chilimit.From(l))
-			r.Use(c.inner...)
-			r.Get("/", c.handler)
+			r.Use(c.around...)
+			r.Get("/", http.NotFound)
 			r.Post("/post", served)
 			for i := range 2 { // the first is given back, the second is not
 				if w := get(r, c.path); w.Code != c.status {
@@ -55,19 +52,3 @@ func TestRefund(t *testing.T) {
 		})
 	}
 }
-
-func boom(http.ResponseWriter, *http.Request) { panic("boom") }
-
-type uses = []func(http.Handler) http.Handler
-
-// quiet discards what chi's middleware would print.
-func quiet(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, middleware.WithLogEntry(r, silence{}))
-	})
-}
-
-type silence struct{}
-
-func (silence) Write(int, int, http.Header, time.Duration, any) {}
-func (silence) Panic(any, []byte)                               {}

@@ -10,7 +10,6 @@ import (
 	"reflect"
 
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
 )
@@ -81,25 +80,17 @@ func serves[C any](l *Limiter) error {
 	}
 	wrong.add(l.gate.Key.NoRequests, l.gate.Key.Name, "", "requests have no such key",
 		"use core.By for requests; with the same name, both share logs")
-	for _, set := range l.sets() {
-		for _, unit := range append([]string{set.Unit}, set.Units...) {
-			if unit != "" && l.gate.Costs[unit] == nil && (unit != set.Unit || l.gate.Cost == nil) {
+	for _, p := range []*gate.Policy{&l.gate.Policy, l.gate.Shadow} {
+		if p == nil || p.Set == nil { // it depends on requests
+			continue
+		}
+		for _, u := range p.Set.Units {
+			if unit := u.Name; unit != "" && l.gate.Costs[unit] == nil && (unit != p.Set.Unit || l.gate.Cost == nil) {
 				wrong = append(wrong, gate.CostUnknown(unit))
 			}
 		}
 	}
 	return errors.Join(wrong...)
-}
-
-// sets returns the limits that do not depend on requests, and those that are tried out.
-func (l *Limiter) sets() (all []*engine.Set) {
-	if l.gate.Policy.Set != nil {
-		all = append(all, l.gate.Policy.Set)
-	}
-	if l.gate.Shadow != nil && l.gate.Shadow.Set != nil {
-		all = append(all, l.gate.Shadow.Set)
-	}
-	return all
 }
 
 // For adapters: KeyOf is for packages that find identities in requests of any framework, as package jwtkey does in

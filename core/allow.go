@@ -79,7 +79,10 @@ func (l *Limiter) Record(ctx context.Context, key string, cost int) (d Decision,
 // parts: entries that leave meanwhile may be missing. Limits of [LimitBy] are those of the call's context.
 func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 	var id identity
-	set, err := l.named(ctx, key, &id)
+	if err := l.identify(&id, "key", key); err != nil {
+		return nil, err
+	}
+	set, err := l.gate.Sets(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -95,18 +98,21 @@ func (l *Limiter) Log(ctx context.Context, key string) ([]Entry, error) {
 // ask fills in d, which must be zero. While a call waits, it is the only Decision on the stack, because the stack is
 // most of the memory that a waiter takes.
 func (l *Limiter) ask(ctx context.Context, key string, c gate.Call, d *Decision) error {
-	began := l.begin()
+	c.Began = l.begin()
 	err := l.call(ctx, key, &c, &d.result)
 	if d.result.Set == nil {
-		return l.failed(ctx, began, &c.Asked, d, err)
+		return l.failed(ctx, &c.Asked, d, err)
 	}
 	l.decide(d)
-	l.report(ctx, began, &c.Asked, d)
+	l.report(ctx, &c.Asked, d)
 	return err
 }
 
 func (l *Limiter) call(ctx context.Context, key string, c *gate.Call, r *engine.Result) error {
-	set, err := l.named(ctx, key, &c.Own[0])
+	if err := l.identify(&c.Own[0], "key", key); err != nil {
+		return err
+	}
+	set, err := l.gate.Sets(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,14 +138,6 @@ func (l *Limiter) checkCost(set *engine.Set, c *gate.Call) error {
 func costBelow1(cost int) error {
 	return configError("cost", strconv.Itoa(cost), "a request costs at least 1 unit",
 		"use Peek for requests that cost nothing")
-}
-
-// named sets the identity that a text names, and returns its limits, for calls without a request.
-func (l *Limiter) named(ctx context.Context, key string, id *identity) (*engine.Set, error) {
-	if err := l.identify(id, "key", key); err != nil {
-		return nil, err
-	}
-	return l.gate.Sets(ctx)
 }
 
 // identify sets the identity that a text names, for calls without a request.

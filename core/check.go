@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -29,13 +28,12 @@ func (l *Limiter) Check(r adapter.Request) (d Decision, err error) {
 
 // check is separate from Check for the same reason as askN is from AllowN.
 func (l *Limiter) check(r adapter.Request, d *Decision) (err error) {
-	began := l.begin()
-	var asked gate.Asked
+	asked := gate.Asked{Began: l.begin()}
 	defer func() {
 		p := recover()
 		if p != nil {
 			*d = Decision{}
-			err = l.failed(r.Context(), began, &asked, d, adapter.NewPanicError(p))
+			err = l.failed(r.Context(), &asked, d, adapter.NewPanicError(p))
 		}
 		aborts := p == http.ErrAbortHandler //nolint:errorlint // a panic's value is not a chain
 		if aborts && r.Context().Value(http.ServerContextKey) != nil {
@@ -48,14 +46,14 @@ func (l *Limiter) check(r adapter.Request, d *Decision) (err error) {
 	passed, err := l.gate.Check(r, &asked, &d.result)
 	switch {
 	case err != nil:
-		return l.failed(r.Context(), began, &asked, d, err)
+		return l.failed(r.Context(), &asked, d, err)
 	case passed == event.Listed || passed == event.Skipped:
 		d.limiter, d.Allowed = l, true
-		l.pass(r.Context(), began, passed, &asked, d)
+		l.pass(r.Context(), passed, &asked, d)
 		return nil
 	}
 	l.decide(d)
-	l.report(r.Context(), began, &asked, d)
+	l.report(r.Context(), &asked, d)
 	if !d.Allowed {
 		return nil
 	}
@@ -80,7 +78,7 @@ func (l *Limiter) logRefused(ctx context.Context, err error) {
 		r.Reason = "the store cannot serve its key: see the store's documentation for the class"
 	case errors.As(err, new(*adapter.PanicError)):
 		r.Reason = "a callback has panicked"
-	case isOwn(err):
+	case errors.As(err, new(*adapter.ConstantError)): // not each ConfigError: one of ParseLimit contains its input
 		r.Reason, r.Err = err.Error(), nil
 	case errors.As(err, new(*gate.ListError)):
 		r.Reason = "the key function of a list failed"
@@ -90,16 +88,9 @@ func (l *Limiter) logRefused(ctx context.Context, err error) {
 		r.Reason = "its key function failed"
 	}
 	if failed := (*gate.KeyError)(nil); errors.As(err, &failed) {
-		r.Policy, r.Key = cmp.Or(failed.Policy, r.Policy), failed.Key
+		r.Policy, r.Key = failed.Policy, failed.Key
 	}
 	l.refusals.Refused(ctx, r)
-}
-
-// isOwn reports whether the text of an error is sash's own. A callback may return a ConfigError as well, such as one of
-// ParseLimit, which contains its input.
-func isOwn(err error) bool {
-	return errors.As(err, new(*gate.OwnError)) || errors.As(err, new(*gate.RulesError)) ||
-		errors.As(err, new(*adapter.ConstantError))
 }
 
 var processStart = time.Now()

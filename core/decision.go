@@ -58,7 +58,7 @@ func (l *Limiter) decide(d *Decision) {
 		d.Policy = d.policyName()
 	}
 	if r.Override != nil {
-		d.Overridden, _ = r.Override.Public.(*Override)
+		d.Overridden = publicOverride(r.Override)
 	}
 	switch r.Cause {
 	case engine.ByBan:
@@ -120,14 +120,12 @@ func (d *Decision) Limits() []LimitState {
 	r := &d.result
 	states := make([]LimitState, 0, len(r.Set.Limits))
 	for i := range r.Set.Limits {
-		l := &r.Set.Limits[i]
-		if !r.Tells(i) {
-			continue
+		if l, s := &r.Set.Limits[i], r.State(i); s.Told {
+			states = append(states, LimitState{
+				Name: l.Name, Unit: limittext.UnitName(l.Unit), Quota: l.Quota,
+				Used: s.Used, Remaining: s.Left, ResetAfter: s.Reset, Denies: s.Denies,
+			})
 		}
-		states = append(states, LimitState{
-			Name: l.Name, Unit: limittext.UnitName(l.Unit), Quota: l.Quota,
-			Used: r.Used(i), Remaining: r.Left(i), ResetAfter: r.Reset(i), Denies: r.Denies(i),
-		})
 	}
 	return states
 }
@@ -180,7 +178,8 @@ func (e *LimitedError) Unwrap() error {
 // never makes room for more than the quota. A denial has nothing to give back, even if it was recorded
 // ([WithCountDenied]).
 //
-// An error means that the store could not be asked, so the units may still be counted.
+// An error means that the store has not answered, so the units may still be counted. Those of sliding logs are given
+// back when it answers again; those of algorithms that count when Undo is called again.
 func (d Decision) Undo(ctx context.Context) error {
 	if d.result.Set == nil {
 		return nil
@@ -198,8 +197,8 @@ func (d Decision) Undo(ctx context.Context) error {
 //	defer d.Release(context.WithoutCancel(ctx))
 //
 // It may be called again, and for a decision that holds nothing, as a denial: then it does nothing and returns nil. An
-// error means that the store could not be asked, so the permit is taken until its lease ends ([Limit.Lease], which
-// describes what happens to a permit that is never released).
+// error means that the store has not answered: then the permit is taken until it answers again, or until the lease ends
+// ([Limit.Lease], which describes what happens to a permit that is never released).
 func (d Decision) Release(ctx context.Context) error { return d.result.Release(ctx) }
 
 // Settle changes the cost of this decision to cost units, more or less than it has taken, as if it had been that from
@@ -278,19 +277,18 @@ func (d *Decision) again(
 		*next = *d
 		return nil
 	}
-	began := d.limiter.begin()
-	asked := gate.Asked{Cost: d.result.Cost, Mode: d.result.Mode, Borrowed: true}
+	asked := gate.Asked{Cost: d.result.Cost, Mode: d.result.Mode, Began: d.limiter.begin(), Borrowed: true}
 	if id := d.result.Identity(); id != nil {
 		asked.Own[0] = *id
 	}
 	err := decide(&d.result, ctx, &next.result)
 	if next.result.Set == nil {
-		return d.limiter.failed(ctx, began, &asked, next, err)
+		return d.limiter.failed(ctx, &asked, next, err)
 	}
 	if d.limiter.decide(next); err == nil && next.never() {
 		err = next.Err()
 	}
-	d.limiter.report(ctx, began, &asked, next)
+	d.limiter.report(ctx, &asked, next)
 	return err
 }
 
@@ -323,7 +321,7 @@ func (e *Event) NearLimit() bool {
 	}
 	r := &d.result
 	for i := range r.Set.Limits {
-		if r.Tells(i) && 5*r.Left(i) < r.Set.Limits[i].Quota {
+		if s := r.State(i); s.Told && 5*s.Left < r.Set.Limits[i].Quota {
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
@@ -45,6 +46,24 @@ func (f *faults) add(wrong bool, option, value, problem, remedy string) {
 	if wrong {
 		*f = append(*f, configError(option, value, problem, remedy))
 	}
+}
+
+// err returns an error of all mistakes, each once: a store reports its own for each set of limits that it checks.
+func (f faults) err() error {
+	var all []error
+	told := make(map[string]bool)
+	for errs := slices.Clone(f); len(errs) > 0; errs = errs[1:] {
+		err := errs[0]
+		several, ok := err.(interface{ Unwrap() []error })
+		switch {
+		case ok && errors.Join(several.Unwrap()...).Error() == err.Error():
+			errs = slices.Insert(errs, 1, several.Unwrap()...)
+		case err != nil && !told[err.Error()]:
+			told[err.Error()] = true
+			all = append(all, err)
+		}
+	}
+	return errors.Join(all...)
 }
 
 // Problems and remedies of several errors.

@@ -44,7 +44,7 @@ func WithFailure(f Failure) Option {
 	g := given{name: "WithFailure", inRules: "failure in the file"}
 	return g.optionIf(FailLocal <= f && f <= FailClosed, strconv.Itoa(int(f)), "there is no such value",
 		"choose FailLocal, FailOpen or FailClosed", func(c *config) {
-			c.guard.Failure, c.guard.Label = guard.Failure(f), f.String()
+			c.Guard.Failure, c.Guard.Label = guard.Failure(f), f.String()
 			c.failLocal = f == FailLocal
 		})
 }
@@ -59,7 +59,7 @@ func WithFailure(f Failure) Option {
 // long.
 func WithTimeout(d time.Duration) Option {
 	return optionWithin("WithTimeout", d, time.Millisecond, time.Minute, "the time is out of range", "choose 1ms to 1m",
-		func(c *config) { c.guard.Timeout = d })
+		func(c *config) { c.Guard.Timeout = d })
 }
 
 // WithDenyCache sets the longest time for which a denial is answered from memory while the store is available, so that
@@ -77,7 +77,7 @@ func WithTimeout(d time.Duration) Option {
 // whose store has its own clock.
 func WithDenyCache(d time.Duration) Option {
 	return optionWithin("WithDenyCache", d, 0, time.Minute, "the time is out of range",
-		"choose 0, which turns the cache off, to 1m", func(c *config) { c.guard.DenyCache = d })
+		"choose 0, which turns the cache off, to 1m", func(c *config) { c.Guard.DenyCache = d })
 }
 
 // WithFailLocalKeys sets for how many keys [FailLocal] keeps a log of their own while the store does not answer: 1 to
@@ -90,7 +90,7 @@ func WithDenyCache(d time.Duration) Option {
 // end of the outage says how many units that were.
 func WithFailLocalKeys(n int) Option {
 	return optionWithin("WithFailLocalKeys", n, 1, 100_000_000, "the number of keys is out of range",
-		"choose 1 to 100,000,000", func(c *config) { c.guard.LocalKeys = n })
+		"choose 1 to 100,000,000", func(c *config) { c.Guard.LocalKeys = n })
 }
 
 // WithLease takes units ahead where a key has many requests: this process then decides by itself, in some hundred
@@ -116,7 +116,7 @@ func WithFailLocalKeys(n int) Option {
 // The store must be able to settle (store.Settler). A [MemoryStore] needs no leases, and has none.
 func WithLease(d time.Duration) Option {
 	return optionWithin("WithLease", d, 5*time.Millisecond, longestLease, "the time is out of range",
-		"choose 5ms to 1s; 20ms is good", func(c *config) { c.guard.Lease = d.Truncate(time.Microsecond) })
+		"choose 5ms to 1s; 20ms is good", func(c *config) { c.Guard.Lease = d.Truncate(time.Microsecond) })
 }
 
 const longestLease = time.Second

@@ -1,9 +1,12 @@
 package core_test
 
 import (
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,30 +18,128 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 )
 
-// Of two limiters, the fields of X-RateLimit are those of the one with less left, and of the outer one if both have as
-// many left.
-func TestLegacyFieldsOfTwoLimiters(t *testing.T) {
+// The fields are exact to the byte for given states of the log.
+func TestHeaderVectors(t *testing.T) {
+	var file struct {
+		Vectors []struct {
+			ID     string
+			Limits []struct {
+				Name   string
+				Quota  int
+				Window int `json:"window_ms"`
+			}
+			Ages []int `json:"entries_age_ms"`
+			Cost int
+			Want struct {
+				Status   int
+				Headers  map[string]string
+				Violated []string `json:"violated-policies"`
+				Retry    int      `json:"retry_after_ms"`
+			}
+		}
+	}
+	vectors, err := os.ReadFile("testdata/headers.json")
+	must(t, err)
+	if err := json.Unmarshal(vectors, &file); err != nil || len(file.Vectors) == 0 {
+		t.Fatalf("%d vectors, %v", len(file.Vectors), err)
+	}
+	const ms = time.Millisecond
+	for _, v := range file.Vectors {
+		inBubble(t, v.ID, func(t *testing.T) {
+			var limits core.Limits
+			for _, l := range v.Limits {
+				limits = append(limits, core.Limit{Name: l.Name, Quota: l.Quota, Window: time.Duration(l.Window) * ms})
+			}
+			l := newLimiter(t, limits)
+			slices.Sort(v.Ages)
+			for i, age := range slices.Backward(v.Ages) {
+				_, err := l.Record(t.Context(), "k", 1)
+				must(t, err)
+				if i > 0 {
+					age -= v.Ages[i-1]
+				}
+				time.Sleep(time.Duration(age) * ms)
+			}
+			d, err := l.AllowN(t.Context(), "k", v.Cost)
+			if !errors.Is(err, core.ErrCostExceedsQuota) {
+				must(t, err)
+			}
+			got, want := make(http.Header), make(http.Header)
+			d.SetHeaders(got)
+			for name, value := range v.Want.Headers {
+				want.Set(name, value)
+			}
+			if !d.Allowed {
+				want.Set("Cache-Control", "no-store")
+			}
+			if !maps.EqualFunc(got, want, slices.Equal) || d.Allowed != (v.Want.Status == http.StatusOK) ||
+				!slices.Equal(d.Violated, v.Want.Violated) || d.RetryAfter != time.Duration(v.Want.Retry)*ms {
+				t.Errorf("%v\n%v; want\n%v and %+v", d, got, want, v.Want)
+			}
+		})
+	}
+}
+
+// Behind an outer limiter, an inner one adds its fields of the draft. The fields of X-RateLimit are those of the one
+// with less left, and of the outer one if both have as many left. A denial leaves no field that contradicts it.
+func TestFieldsOfTwoLimiters(t *testing.T) {
+	const outer, inner = `"9-per-hour";q=9;w=3600`, `"3-per-minute";q=3;w=60`
+	legacy := core.HeadersLegacy
 	for _, c := range []struct {
-		outer, inner       core.Limit
-		limit, left, reset string
+		desc         string
+		outer, inner core.Limit
+		style        [2]core.Headers
+		nth          int // request, of which these are the fields
+		want         map[string]string
 	}{
-		{core.PerMinute(4), core.PerHour(3), "3", "2", "3600"},
-		{core.PerMinute(3), core.PerHour(3), "3", "2", "60"},
-		{core.PerMinute(3), core.PerHour(4), "3", "2", "60"},
+		{"none", core.PerHour(9), core.PerMinute(3), [2]core.Headers{core.HeadersNone, core.HeadersNone}, 1, nil},
+		{"denied", core.PerHour(9), core.PerMinute(3), [2]core.Headers{}, 4, map[string]string{
+			"RateLimit-Policy": outer + ", " + inner, "RateLimit": `"3-per-minute";r=0;t=60`,
+			"Retry-After": "60", "Cache-Control": "no-store",
+		}},
+		{"denied, with other fields", core.PerHour(9), core.PerMinute(3), [2]core.Headers{0, legacy}, 4,
+			map[string]string{
+				"RateLimit-Policy":  outer,
+				"X-RateLimit-Limit": "3", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "60",
+				"Retry-After": "60", "Cache-Control": "no-store",
+			}},
+		{"in flight", core.PerHour(9), core.InFlight(1), [2]core.Headers{legacy, legacy}, 1,
+			map[string]string{"X-RateLimit-Limit": "1", "X-RateLimit-Remaining": "0"}},
+		{"denied in flight", core.PerHour(9), core.InFlight(2), [2]core.Headers{0, core.HeadersBoth}, 3,
+			map[string]string{
+				"RateLimit-Policy": outer + `, "2-in-flight";q=2;qu="concurrent-requests"`,
+				"RateLimit":        `"2-in-flight";r=0`, "Cache-Control": "no-store",
+				"X-RateLimit-Limit": "2", "X-RateLimit-Remaining": "0",
+			}},
+		{"the inner has less", core.PerMinute(4), core.PerHour(3), [2]core.Headers{legacy, legacy}, 1,
+			map[string]string{"X-RateLimit-Limit": "3", "X-RateLimit-Remaining": "2", "X-RateLimit-Reset": "3600"}},
+		{"both have the same", core.PerMinute(3), core.PerHour(3), [2]core.Headers{legacy, legacy}, 1,
+			map[string]string{"X-RateLimit-Limit": "3", "X-RateLimit-Remaining": "2", "X-RateLimit-Reset": "60"}},
+		{"the outer has less", core.PerMinute(3), core.PerHour(4), [2]core.Headers{legacy, legacy}, 1,
+			map[string]string{"X-RateLimit-Limit": "3", "X-RateLimit-Remaining": "2", "X-RateLimit-Reset": "60"}},
 	} {
-		h := make(http.Header)
-		for _, limit := range []core.Limit{c.outer, c.inner} {
-			l := newLimiterBy(t, limit, core.Global(), core.WithHeaders(core.HeadersLegacy))
-			d := checkOnce(t, l, from("192.0.2.1:1"), true)
-			d.SetHeaders(h)
-			d.Serve(func() int { return http.StatusOK })
-		}
-		got := [...]string{
-			h.Get("X-RateLimit-Limit"), h.Get("X-RateLimit-Remaining"), h.Get("X-RateLimit-Reset"),
-		}
-		if want := [...]string{c.limit, c.left, c.reset}; got != want {
-			t.Errorf("%v and %v: %v, want %v", c.outer, c.inner, got, want)
-		}
+		inBubble(t, c.desc, func(t *testing.T) {
+			limiters := []*core.Limiter{
+				newLimiter(t, c.outer, core.WithHeaders(c.style[0])),
+				newLimiter(t, c.inner, core.WithHeaders(c.style[1])),
+			}
+			var got http.Header
+			for range c.nth {
+				got = make(http.Header)
+				for _, l := range limiters {
+					d, err := l.Allow(t.Context(), "k")
+					must(t, err)
+					d.SetHeaders(got)
+				}
+			}
+			want := make(http.Header)
+			for name, value := range c.want {
+				want.Set(name, value)
+			}
+			if !maps.EqualFunc(got, want, slices.Equal) {
+				t.Errorf("%v, want %v", got, want)
+			}
+		})
 	}
 }
 

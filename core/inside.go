@@ -31,30 +31,18 @@ func (l inside) SetRules(inForce func() []*engine.Rule) { l.rules = inForce }
 // Answering returns a limiter that decides as this one does, with the same logs, and answers in another way. The
 // options are WithDeny and WithError of an adapter, WithHeaders and WithHeadersFunc.
 func (l inside) Answering(opts []Option) (*Limiter, error) {
-	c := configure(opts)
+	c := configure(l.answers, opts)
 	c.refuseInRules()
 	const passEarlier = "pass it to New, or to rules.WithOptions" //nolint:gosec // it has no password
-	own := *l.Limiter                                             // what has locks is shared by pointer
 	for _, option := range c.given {
-		switch option.name {
-		case headersOption:
-			own.headers = c.headers
-		case headersFuncOption:
-			own.fields = c.fields
-		}
 		c.faults.add(option.inRules == "" && !option.answers, option.name, "too late", "the limiter already exists",
 			passEarlier)
 	}
-	late := len(c.gate.Lists) > 0 || len(c.gate.observers) > 0 || c.guard.StoreCalls != nil
+	late := len(c.gate.Lists) > 0 || len(c.gate.observers) > 0 || c.Guard.StoreCalls != nil
 	c.faults.add(late, "lists and observers", "too late", "the limiter already exists", passEarlier)
-	if c.deny != nil {
-		own.deny = c.deny
-	}
-	if c.fail != nil {
-		own.fail = c.fail
-	}
-	own.callbacks = slices.Concat(l.callbacks, c.callbacks)
-	return &own, errors.Join(c.faults...)
+	own := *l.Limiter // what has locks is shared by pointer
+	own.answers = c.answers
+	return &own, c.faults.err()
 }
 
 // ByText returns a limiter that decides as this one does, with the same logs, about the identities that texts name,
@@ -95,7 +83,7 @@ func (l inside) Reloaded(ctx context.Context, err error) {
 	if err != nil {
 		outcome = event.ReloadFailed
 	}
-	e := l.event(outcome, 0, new(gate.Asked), err)
+	e := l.event(outcome, new(gate.Asked), err)
 	l.observe(ctx, &e)
 }
 
@@ -178,9 +166,10 @@ func (l inside) overrideNamed(call, name, text string) (named *engine.OverrideKe
 	policy, limit, _ := strings.Cut(name, "/")
 	var names []string // of the keys of the policy or the rule
 	for _, k := range l.OverrideKeys() {
-		if k.Policy == policy {
+		if k.Rule().Policy == policy {
 			names = append(names, k.Name)
-			if k.Name == name || slices.Contains(k.Limits, limit) {
+			isNamed := func(l *engine.Limit) bool { return l.Name == limit }
+			if k.Name == name || slices.ContainsFunc(k.Limits, isNamed) {
 				named = k
 			}
 		}

@@ -79,14 +79,9 @@ var layers = []struct {
 		below + "store", inside + "within", "github.com/redis/go-redis/v9",
 		"github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
 	}},
-	{inside + "redislog", []string{
+	{below + "redisstore", []string{
 		below + "store", inside + "redisclient", inside + "within", "github.com/redis/go-redis/v9",
 		"github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous", "go.uber.org/atomic", "golang.org/x/sys",
-	}},
-	{below + "redisstore", []string{
-		below + "store", inside + "redisclient", inside + "redislog", inside + "within",
-		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash", "github.com/dgryski/go-rendezvous",
-		"go.uber.org/atomic", "golang.org/x/sys",
 	}},
 	// Newer versions of fasthttp need go-brrr in place of brotli.
 	{below + "fasthttpadapter", []string{

@@ -99,6 +99,7 @@ func TestMistakesInLimits(t *testing.T) {
 		with(core.PerMinute(5), core.WithBan(5, 60, time.Minute), "the window 60ns …write 60*time.Second\n"),
 		inLimits(named(strings.Repeat("a", 65), core.PerSecond(1)), "…is not valid; use 1 to 64 letters"),
 		inLimits(core.Limits{core.PerSecond(1), core.PerSecond(1)}, "two limits of one key count the same"),
+		with(core.PerMinute(5), core.WithShadow(core.InFlight(4)), "…leave this limit out"),
 		inLimits(nine, "sash: limits(9): there are too many limits; use at most 8"),
 		inLimits(core.Limits{core.PerMinute(1), core.PerHour(1).By(core.ByHeader("a b", nil))},
 			`ByHeader("a b"): …letters, digits and '-'`, `ByHeader("a b", nil): `),
@@ -253,13 +254,15 @@ func TestMistakesInBans(t *testing.T) {
 	newLimiter(t, core.PerMinute(1), core.WithBan(core.MaxQuota, core.MaxWindow, most))
 }
 
-// algorithmLimits returns a limit of each algorithm, by its name.
-func algorithmLimits() map[string]core.Limit {
-	l := core.PerMinute(3)
-	return map[string]core.Limit{
-		"fixed window": l.With(core.FixedWindow), "sliding counter": l.With(core.SlidingCounter),
-		"token bucket": core.TokenBucket(l, 3),
+// algorithmLimits returns a limit of each algorithm that counts, by its name.
+func algorithmLimits(l core.Limit) map[string]core.Limit {
+	all := make(map[string]core.Limit)
+	for _, a := range store.Algorithms()[1:] {
+		if all[a.String()] = l.With(a); a == store.TokenBucket {
+			all[a.String()] = core.TokenBucket(l, l.Quota)
+		}
 	}
+	return all
 }
 
 // Options that suit none of the limits are errors that name the option and the algorithm. Beside a limit that they suit
@@ -267,7 +270,7 @@ func algorithmLimits() map[string]core.Limit {
 func TestMistakesInAlgorithms(t *testing.T) {
 	countDenied, failLocal := core.WithCountDenied(), core.WithFailure(core.FailLocal)
 	lease := core.WithLease(20 * time.Millisecond)
-	for name, limit := range algorithmLimits() {
+	for name, limit := range algorithmLimits(core.PerMinute(3)) {
 		wantMistakes(t, core.New,
 			with(limit, countDenied, "WithCountDenied("+name+"): …cannot count denials"),
 			with(limit, failLocal, "WithFailure(FailLocal)("+name+"): …outage"),
@@ -307,7 +310,14 @@ func (narrow) Validate(plans ...*store.Limit) error {
 	return nil
 }
 
-// What a store cannot do is an error that says so.
+// wrong is a store with two mistakes of its own, whatever the limits are.
+type wrong struct{ store.Full }
+
+func (wrong) Validate(...*store.Limit) error {
+	return errors.Join(&core.ConfigError{Option: "one", Value: "1"}, &core.ConfigError{Option: "two", Value: "2"})
+}
+
+// What a store cannot do is an error that says so, once.
 func TestMistakesOfStores(t *testing.T) {
 	full := core.NewMemoryStore()
 	plain, one, slots := struct{ core.Store }{full}, oneLog{full}, oneSlotLog{oneLog{full}, full, full}
@@ -323,9 +333,12 @@ func TestMistakesOfStores(t *testing.T) {
 		on(plain, minute, "WithLease(…): …store.Settler", lease),
 		on(plain, minute, "WithOverrides(…): …store.Overrider", core.WithOverrides()),
 		on(plain, minute, "WithSpread(struct { store.Store })", core.WithSpread(0)),
+		mistake{minute, core.ByIP(), []core.Option{
+			core.WithStore(wrong{full}), core.WithShadow(core.PerMinute(9)), core.WithBan(1, time.Minute, time.Minute),
+		}, []string{"one(1)", "two(2)"}},
 		on(narrow{full}, core.PerMinute(100), "at most 100", core.WithBan(101, time.Minute, time.Minute)),
 	)
-	for name, limit := range algorithmLimits() {
+	for name, limit := range algorithmLimits(core.PerMinute(3)) {
 		wantMistakes(t, core.New, on(one, limit, "With("+name+"): …this algorithm"))
 	}
 	newLimiter(t, core.PerMinute(100), core.WithStore(narrow{full}), core.WithBan(100, time.Minute, time.Minute))
@@ -333,7 +346,7 @@ func TestMistakesOfStores(t *testing.T) {
 	l := newLimiter(t, core.InFlight(1), core.WithStore(slots))
 	d := allowed(t, l, "k", true)
 	allowed(t, l, "k", false)
-	release(t, d)
+	noError(t, d.Release(t.Context()))
 	chosen := newLimiter(t, core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.InFlight(1)} }),
 		core.WithStore(one))
 	if d, err := chosen.Allow(t.Context(), "k"); d.Allowed || !errors.As(err, new(*core.ConfigError)) {
@@ -369,4 +382,40 @@ func TestMistakesForAFramework(t *testing.T) {
 		units(core.Limits{core.PerMinute(5).Of("tokens"), core.PerMinute(5).Of("bytes")},
 			"WithCost(without a unit): the limits count several", bytes, core.WithCost(size)),
 	)
+}
+
+// What cannot be asked of a limiter or of a decision is an error that says why.
+func TestMistakesOfCalls(t *testing.T) {
+	ctx, end := t.Context(), time.Now().Add(time.Hour)
+	log := func(p core.Policy, k core.Key) error {
+		_, err := newLimiterBy(t, p, k, core.WithName("p")).Log(ctx, "k")
+		return err
+	}
+	addresses := newLimiterBy(t, core.PerMinute(1), core.ByIP(), core.WithOverrides())
+	_, paused := addresses.Pause(ctx, "k", end)
+	var none core.Decision
+	counted := askOnce(t, newLimiter(t, core.PerMinute(1), core.WithOverrides()), "k")
+	denied := core.Override{Denied: true, Until: end}
+	other := denied
+	other.By = core.Global()
+	noLimits := core.LimitBy(func(context.Context) core.Limits { return core.Limits{core.PerMinute(0)} })
+	for want, err := range map[string]error{
+		"key(a text): ByIP finds no such key":            log(core.PerMinute(1), core.ByIP()),
+		"Log(k): no limit of the key has a log":          log(core.PerMinute(1).By(core.Global()), core.ByText()),
+		"LimitBy(0/minute): the quota is out of range":   log(noLimits, core.ByText()),
+		"Pause(a text): ByIP finds no such key":          paused,
+		"Override(a decision): the request was not":      none.Override(ctx, denied),
+		"Override(Global): no limit has this key":        counted.Override(ctx, other),
+		"Settle(-1): the cost is out of range":           counted.Settle(ctx, -1),
+		"MemoryStore(zero): the zero MemoryStore cannot": new(core.MemoryStore).Validate(),
+		"Log(without a unit): the limits count several units: a, b": log(
+			core.Limits{core.PerMinute(1).Of("a"), core.PerMinute(1).Of("b")}, core.ByText()),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+	if err := errors.Join(none.Settle(ctx, 1), none.SettleCosts(ctx, core.Costs{"a": 1})); err != nil {
+		t.Errorf("a decision that no limit has made: %v", err)
+	}
 }

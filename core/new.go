@@ -2,8 +2,6 @@ package core
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,7 +26,7 @@ func New(p Policy, k Key, opts ...Option) (*Limiter, error) {
 
 // build returns a limiter even with an error, so that NewFor can check it for further mistakes.
 func build(p Policy, k Key, opts []Option) (*Limiter, error) {
-	c := configure(opts)
+	c := configure(answers{}, opts)
 	given := c.written("policy", p)
 	key := k.spec
 	if key == nil {
@@ -38,13 +36,13 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c.faults = append(c.faults, key.Fault)
 	if given.Rules != nil {
 		c.refuseInRules()
-		c.guard.Failure = given.Failure
-		c.guard.Label = Failure(given.Failure).String()
+		c.Guard.Failure = given.Failure
+		c.Guard.Label = Failure(given.Failure).String()
 	}
-	c.faults.add(c.spread != nil && c.gate.Mode == store.ModeChargeDenied, "WithSpread", "with WithCountDenied",
+	c.faults.add(c.Spread != nil && c.gate.Mode == store.ModeChargeDenied, "WithSpread", "with WithCountDenied",
 		"each request that is denied prolongs the wait, so there are no instants to hand out", "leave one of them out")
-	named := c.name != ""
-	c.name = cmp.Or(c.name, given.Name)
+	named := c.Policy != ""
+	c.Policy = cmp.Or(c.Policy, given.Name)
 	l := c.limiter(key)
 	l.gate.Rules = given.Rules
 	c.addPolicy(l, &given)
@@ -52,9 +50,9 @@ func build(p Policy, k Key, opts []Option) (*Limiter, error) {
 	c.checkCosts(l)
 	l.callbacks = slices.Concat(given.Callbacks, key.Callbacks, l.callbacks)
 	l.gate.Rereads = c.rereads(l, key)
-	err := errors.Join(c.faults...)
+	err := c.faults.err()
 	if err == nil && c.shared {
-		l.unshare = limiters.Add(c.gate.store, sharing.Limiter{Name: c.name, Limits: given.Name, Named: named})
+		l.unshare = limiters.Add(c.gate.store, sharing.Limiter{Name: c.Policy, Limits: given.Name, Named: named})
 	}
 	return l, err
 }
@@ -69,21 +67,15 @@ func (c *config) limiter(k *keys.Spec) *Limiter {
 	}
 	c.lacks()
 	l := &Limiter{answers: c.answers, gate: c.gate.Gate, shared: c.gate.shared}
-	l.gate.Key, l.gate.Failed, l.keeps = k, l.shadowFailed, k.Keeps()
-	l.gate.Prefixes.Warnings = &keys.Warnings{Policy: c.name}
-	config := engine.Config{
-		Policy: c.name, Key: k, Secret: c.secret, Guard: c.guard, Ban: c.ban, Overrides: c.overrides,
-		Spread:         c.spread,
-		PublicOverride: publicOverride,
-		ShadowFailed:   func(ctx context.Context, err error) { l.shadowFailed(ctx, c.name, err) },
-	}
-	config.Guard.Store = c.gate.store
+	l.gate.Key, l.keeps = k, k.Keeps()
+	l.gate.Prefixes.Warnings = &keys.Warnings{Policy: c.Policy}
+	c.Key, c.ShadowFailed, c.Guard.Store = k, l.shadowFailed, c.gate.store
 	if own, ok := c.gate.store.(*MemoryStore); ok && own.logs != nil {
 		c.faults = append(c.faults, own.Validate())
-		config.Memory, config.Overrider = own.logs, own
+		c.Memory, c.Overrider = own.logs, own
 	}
 	var err error
-	l.engine, err = engine.New(config)
+	l.engine, err = engine.New(c.Config)
 	c.faults = append(c.faults, err)
 	l.gate.Engine = l.engine
 	return l
@@ -123,7 +115,7 @@ func (c *config) checkAlgorithms(set *engine.Set) {
 		"this algorithm cannot count denials", remedy)
 	c.faults.add(c.failLocal && !set.Limits[0].InFlight, "WithFailure(FailLocal)", algorithm,
 		"this algorithm keeps counters, not requests, so admissions of an outage cannot be added to the store", remedy)
-	c.faults.add(c.guard.Lease > 0, "WithLease", algorithm, "only units of sliding logs can be taken ahead", remedy)
+	c.faults.add(c.Guard.Lease > 0, "WithLease", algorithm, "only units of sliding logs can be taken ahead", remedy)
 }
 
 // refuseInRules reports options that a file of rules has fields for.
@@ -188,10 +180,16 @@ func (c *config) rereads(l *Limiter, own *keys.Spec) bool {
 func (c *config) lacks() {
 	_, settles := c.gate.store.(store.Settler)
 	_, merges := c.gate.store.(store.Merger)
+	_, lists := c.gate.store.(store.Lister)
+	_, keeps := c.gate.store.(store.Overrider)
 	name := fmt.Sprintf("%T", c.gate.store)
 	c.faults.add(c.gate.refunds != nil && !settles, "WithRefund", name,
 		"this store cannot give units back: it has no method Settle (store.Settler)", otherStore)
-	c.faults.add(c.guard.Lease > 0 && !settles, "WithLease", name,
+	c.faults.add(c.Spread != nil && !lists, "WithSpread", name,
+		"this store cannot list a log: it has no method Log (store.Lister)", otherStore)
+	c.faults.add(c.Overrides && !keeps, "WithOverrides", name,
+		"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)", otherStore)
+	c.faults.add(c.Guard.Lease > 0 && !settles, "WithLease", name,
 		"this store cannot give back what a lease has not used: it has no method Settle (store.Settler)",
 		"leave the option out, or use another store, such as redisstore.New(client)")
 	c.faults.add(c.failLocal && !(merges && settles), "WithFailure", "FailLocal",

@@ -28,8 +28,8 @@ func WithObserver(f func(context.Context, Event)) Option {
 func WithStoreObserver(f func(context.Context, event.StoreCall)) Option {
 	return func(c *config) {
 		c.faults.add(f == nil, "WithStoreObserver", "nil", noFunction, giveOne)
-		before := c.guard.StoreCalls
-		c.guard.StoreCalls = func(ctx context.Context, call event.StoreCall) {
+		before := c.Guard.StoreCalls
+		c.Guard.StoreCalls = func(ctx context.Context, call event.StoreCall) {
 			if before != nil {
 				before(ctx, call)
 			}
@@ -42,24 +42,27 @@ func WithStoreObserver(f func(context.Context, event.StoreCall)) Option {
 }
 
 // event returns an event with the fields that all events of a request have.
-func (l *Limiter) event(outcome event.Outcome, began time.Duration, asked *gate.Asked, err error) Event {
+func (l *Limiter) event(outcome event.Outcome, asked *gate.Asked, err error) Event {
 	e := Event{
 		Policy: l.policy(), Outcome: outcome, Mode: asked.Mode, Cost: asked.Cost, Key: asked.Own[0].Text, Err: err,
 	}
 	if asked.Borrowed || asked.Own[0].Addr.IsValid() {
 		e.Key = asked.Own[0].Label()
 	}
-	if began != 0 {
-		e.Took = time.Since(processStart) - began
+	if asked.Began != 0 {
+		e.Took = time.Since(processStart) - asked.Began
 	}
 	return e
 }
 
-// report reports a decision to the observers.
-func (l *Limiter) report(ctx context.Context, began time.Duration, asked *gate.Asked, d *Decision) {
-	if l.observers == nil && d.result.ShadowErr == nil {
-		return
+// report reports a decision to the observers, if there are any.
+func (l *Limiter) report(ctx context.Context, asked *gate.Asked, d *Decision) {
+	if l.observers != nil || d.result.ShadowErr != nil {
+		l.tell(ctx, asked, d)
 	}
+}
+
+func (l *Limiter) tell(ctx context.Context, asked *gate.Asked, d *Decision) {
 	outcome := event.Denied
 	switch {
 	case d.Banned:
@@ -67,7 +70,7 @@ func (l *Limiter) report(ctx context.Context, began time.Duration, asked *gate.A
 	case d.Allowed:
 		outcome = event.Allowed
 	}
-	e := l.event(outcome, began, asked, d.result.Err)
+	e := l.event(outcome, asked, d.result.Err)
 	e.Policy, e.Source, e.Decision, e.Shadow = d.Policy, d.result.Source, *d, d.shadow()
 	e.refusedInShadow(asked)
 	if asked.Borrowed {
@@ -80,13 +83,11 @@ func (l *Limiter) report(ctx context.Context, began time.Duration, asked *gate.A
 }
 
 // pass reports a request that passes uncounted to the observers.
-func (l *Limiter) pass(
-	ctx context.Context, began time.Duration, outcome event.Outcome, asked *gate.Asked, d *Decision,
-) {
+func (l *Limiter) pass(ctx context.Context, outcome event.Outcome, asked *gate.Asked, d *Decision) {
 	if l.observers == nil {
 		return
 	}
-	e := l.event(outcome, began, &gate.Asked{Mode: store.ModePeek}, nil)
+	e := l.event(outcome, &gate.Asked{Mode: store.ModePeek, Began: asked.Began}, nil)
 	e.Decision = *d
 	if e.refusedInShadow(asked); e.Shadow != nil {
 		e.Policy = e.Shadow.Policy
@@ -102,7 +103,7 @@ func (e *Event) refusedInShadow(asked *gate.Asked) {
 }
 
 // failed reports to the observers why there is no decision, and clears d. It returns err.
-func (l *Limiter) failed(ctx context.Context, began time.Duration, asked *gate.Asked, d *Decision, err error) error {
+func (l *Limiter) failed(ctx context.Context, asked *gate.Asked, d *Decision, err error) error {
 	if l.observers != nil {
 		outcome := event.Failed
 		switch {
@@ -111,8 +112,8 @@ func (l *Limiter) failed(ctx context.Context, began time.Duration, asked *gate.A
 		case errors.Is(err, ErrNoKey):
 			outcome = event.NoKey
 		}
-		e := l.event(outcome, began, asked, err)
-		if failed := (*gate.KeyError)(nil); errors.As(err, &failed) && failed.Policy != "" {
+		e := l.event(outcome, asked, err)
+		if failed := (*gate.KeyError)(nil); errors.As(err, &failed) {
 			e.Policy = failed.Policy
 		}
 		l.observe(ctx, &e)
@@ -124,7 +125,7 @@ func (l *Limiter) failed(ctx context.Context, began time.Duration, asked *gate.A
 // shadowFailed reports to the observers why a shadow of a policy could not be tried out.
 func (l *Limiter) shadowFailed(ctx context.Context, policy string, err error) {
 	if l.observers != nil {
-		e := l.event(event.ShadowFailed, 0, new(gate.Asked), err)
+		e := l.event(event.ShadowFailed, new(gate.Asked), err)
 		e.Policy = policy
 		l.observe(ctx, &e)
 	}

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,6 +97,9 @@ func TestEventsTellTheirSource(t *testing.T) {
 		expect(event.Store, store.ModeCharge, 1, false)
 		l.Allow(t.Context(), "k")
 		expect(event.Cache, store.ModeCharge, 1, false)
+		if n := l.Stats().Denials; n != 1 {
+			t.Errorf("%d denials are remembered, want 1", n)
+		}
 		fake.Fail(errDown)
 		l.Allow(t.Context(), "other")
 		expect(event.Local, store.ModeCharge, 1, true)
@@ -174,23 +178,31 @@ type requestWithContext struct {
 
 func (r requestWithContext) Context() context.Context { return r.ctx }
 
-// A unit that is granted while the context ends is given back, and the event does not tell of an admission.
+// A unit that is granted while the context ends is given back, and the event does not tell of an admission. A store
+// that cannot undo is no reason to say nothing.
 func TestEventOfAWaitThatEndsWhileItIsAdmitted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var outcomes []event.Outcome
-	s := &double{Full: core.NewMemoryStore(), take: func(_ []store.Take, ask func() error) error {
-		cancel()
-		return ask()
-	}}
-	l := newLimiter(t, core.PerHour(1), core.WithStore(s),
-		core.WithObserver(func(_ context.Context, e core.Event) { outcomes = append(outcomes, e.Outcome) }))
-	if d, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) || d.Allowed {
-		t.Errorf("%v, %v", d, err)
-	}
-	if !slices.Equal(outcomes, []event.Outcome{event.Failed}) {
-		t.Errorf("outcomes %v, want failed", outcomes)
-	}
-	if d, err := l.Peek(t.Context(), "k"); err != nil || d.Remaining != 1 {
-		t.Errorf("%v, %v: the unit was not given back", d, err)
+	for _, fails := range []error{nil, errDown} {
+		inBubble(t, fmt.Sprint("settling fails: ", fails), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var outcomes []event.Outcome
+			s := &double{
+				Full:   core.NewMemoryStore(),
+				take:   func(_ []store.Take, ask func() error) error { defer cancel(); return ask() },
+				settle: func(ask func() error) error { return cmp.Or(fails, ask()) },
+			}
+			l := newLimiter(t, core.PerHour(1), core.WithStore(s),
+				core.WithObserver(func(_ context.Context, e core.Event) { outcomes = append(outcomes, e.Outcome) }))
+			defer l.Close() // it may tell that one unit is not given back
+			d, err := l.Wait(ctx, "k")
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, fails) && fails != nil || d.Allowed {
+				t.Errorf("%v, %v", d, err)
+			}
+			if !slices.Equal(outcomes, []event.Outcome{event.Failed}) {
+				t.Errorf("outcomes %v, want failed", outcomes)
+			}
+			if d, err := l.Peek(t.Context(), "k"); err != nil || d.Remaining != 1 {
+				t.Errorf("%v, %v: the unit was not given back", d, err)
+			}
+		})
 	}
 }

@@ -22,16 +22,11 @@ type Option func(*config)
 
 type config struct {
 	answers
+	engine.Config
 
 	gate      gateConfig
 	shared    bool // the store was given, so other limiters may use it as well
-	name      string
-	secret    []byte
-	guard     guard.Config
 	failLocal bool // FailLocal was asked for explicitly
-	ban       *engine.Ban
-	overrides bool // WithOverrides was given
-	spread    *engine.Spread
 	shadow    Policy
 	given     []given // the options that a file of rules, or a limiter that exists, may refuse
 	faults    faults
@@ -50,7 +45,7 @@ func (c *config) fault(option, value, problem, remedy string) {
 // given is an option that was given.
 type given struct {
 	name    string
-	answers bool   // it changes how requests are answered, and not how they are decided
+	answers bool   // it sets fields of answers, and no others
 	inRules string // what a file of rules has in its place, or empty
 }
 
@@ -91,13 +86,15 @@ func calling[C any](g given, missing bool, set Option) Option {
 	})
 }
 
-// configure applies opts to the defaults and collects all mistakes.
-func configure(opts []Option) config {
+// configure applies opts to the defaults, and to how a limiter that exists answers, and collects all mistakes.
+func configure(answered answers, opts []Option) config {
+	answered.callbacks = slices.Clip(answered.callbacks) // others may use what is behind them
 	c := config{
-		guard: guard.Config{
+		answers: answered,
+		Config: engine.Config{Guard: guard.Config{
 			Failure: guard.Local, Label: "FailLocal", Timeout: 100 * time.Millisecond, DenyCache: time.Second,
 			LocalKeys: 524_288,
-		},
+		}},
 	}
 	c.gate.Prefixes, c.gate.shared = keys.Prefixes{V4: 32, V6: 64}, new(shared)
 	for _, o := range opts {
@@ -131,7 +128,7 @@ func WithName(name string) Option {
 	g := given{name: "WithName", inRules: "domain in the file and name in a rule"}
 	return g.optionIf(validPolicyName(name), strconv.Quote(name), "the name is not valid",
 		fmt.Sprintf("use 1 to %d lower-case letters, digits, '.', '_' or '-'", maxPolicyName),
-		func(c *config) { c.name = name })
+		func(c *config) { c.Policy = name })
 }
 
 // WithCost sets the function that returns how many units a request takes; the default is 1. A cost above a quota is
@@ -259,7 +256,7 @@ func WithCountDenied() Option {
 // where each denial prolongs the wait.
 func WithSpread(most time.Duration) Option {
 	return given{name: "WithSpread"}.optionIf(most >= 0, most.String(), "the wait is negative",
-		"pass the longest wait, or 0 for twenty windows", func(c *config) { c.spread = &engine.Spread{Most: most} })
+		"pass the longest wait, or 0 for twenty windows", func(c *config) { c.Spread = &engine.Spread{Most: most} })
 }
 
 // WithShadow tries out another policy and reports what it would have decided to the observer: [Event].Shadow. It does
@@ -288,7 +285,7 @@ func WithShadow(p Policy) Option {
 // and then for its decision. While the store does not answer, those that were read last stay in force; a process that
 // has just started, and could read none yet, decides without.
 func WithOverrides() Option {
-	return option("WithOverrides", func(c *config) { c.overrides = true })
+	return option("WithOverrides", func(c *config) { c.Overrides = true })
 }
 
 // WithIPv4Prefix sets how many bits of an IPv4 address distinguish clients: 8 to 32. The default is 32.
@@ -311,7 +308,7 @@ func WithSecret(secret []byte) Option {
 	length := fmt.Sprintf("%d bytes", len(secret)) // the error must not contain the secret
 	return given{name: "WithSecret"}.optionIf(len(secret) >= minSecret, length, "the secret has too few bytes",
 		fmt.Sprintf("use at least %d random bytes; is the variable it comes from set?", minSecret),
-		func(c *config) { c.secret = slices.Clone(secret) })
+		func(c *config) { c.Secret = slices.Clone(secret) })
 }
 
 const minSecret = 16

@@ -57,13 +57,17 @@ func (o *Override) inner() *engine.Override {
 	return inner
 }
 
-// publicOverride returns an override that was read as users get it.
-func publicOverride(o *engine.Override) any {
+// publicOverride returns an override that was read as users get it. It is made once.
+func publicOverride(o *engine.Override) *Override {
+	if made, ok := o.Public.Load().(*Override); ok {
+		return made
+	}
 	own := &Override{Denied: o.Denied, Unlimited: o.Unlimited, Until: o.Until, Note: o.Note}
 	for i := range o.Limits {
 		g := &o.Limits[i]
 		own.Limits = append(own.Limits, Limit{Quota: g.Quota, Window: g.Window, Name: g.Name, form: g.Form})
 	}
+	o.Public.Store(own)
 	return own
 }
 
@@ -124,10 +128,7 @@ func (l *Limiter) Overrides(ctx context.Context) ([]KeyOverride, error) {
 	read, err := l.engine.Overrides(ctx)
 	all := make([]KeyOverride, 0, len(read))
 	for _, o := range read {
-		listed := KeyOverride{Policy: o.Policy, Key: o.Key, ID: o.ID}
-		if own, ok := o.Public.(*Override); ok {
-			listed.Override = *own
-		}
+		listed := KeyOverride{Policy: o.Policy, Key: o.Key, ID: o.ID, Override: *publicOverride(o)}
 		listed.By = l.keyOfOverride(o)
 		all = append(all, listed)
 	}

@@ -3,7 +3,6 @@ package core_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -358,6 +357,9 @@ func TestOverrideMistakes(t *testing.T) {
 			[]string{"more than a year ahead"}},
 		{"192.0.2.1", core.Override{Denied: true, Until: soon, Note: strings.Repeat("x", 201)}, []string{"201 bytes"}},
 		{"192.0.2.1", of(core.PerMinute(0), core.InFlight(2)), []string{"quota", "2 in flight"}},
+		{"192.0.2.1", core.Override{Limits: core.Limits{}, Until: soon}, []string{"there are no limits"}},
+		{"192.0.2.1", of(core.PerMinute(9).Of("tokens")), []string{"no limit of the key counts tokens"}},
+		{"192.0.2.1", of(core.PerMinute(9).By(byOrganisation)), []string{"no key of their own"}},
 		{"192.0.2.1", of(core.PerMinute(9).With(core.FixedWindow), core.PerMinute(8).With(core.FixedWindow)),
 			[]string{"two limits of one key count the same"}},
 		{"customer 7", of(core.PerMinute(9)), []string{"ByIP finds no such key", "Decision.Override"}},
@@ -406,29 +408,6 @@ func TestOverrideMistakes(t *testing.T) {
 	}
 }
 
-// A key that no text names is that of a decision.
-func TestOverrideOfADecision(t *testing.T) {
-	l := newLimiterBy(t, core.PerMinute(2), core.Join(core.By(byUser), byOrganisation), core.WithOverrides())
-	ctx := context.WithValue(inOrganisation(t.Context(), "acme"), overrideUser{}, "ann")
-	r := web{httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)}
-	o := core.Override{Limits: core.Limits{core.PerMinute(3)}, Until: time.Now().Add(time.Hour)}
-	if err := l.Override(ctx, "ann", o); !errors.As(err, new(*core.ConfigError)) {
-		t.Errorf("%v, want an error for the text", err)
-	}
-	must(t, checkOnce(t, l, r, true).Override(ctx, o))
-	checkOnce(t, l, r, true)
-	checkOnce(t, l, r, true)
-	checkOnce(t, l, r, false)
-	all, err := l.Overrides(ctx)
-	if err != nil || len(all) != 1 {
-		t.Fatalf("overrides: %+v, %v", all, err)
-	}
-	must(t, l.RemoveOverrideByID(ctx, all[0].ID))
-	if d := checkOnce(t, l, r, false); d.Overridden != nil {
-		t.Errorf("%+v, want no override", d)
-	}
-}
-
 // An address is masked as that of a request; a secret hides keys.
 func TestOverrideFindsKeys(t *testing.T) {
 	secret := core.WithSecret([]byte("0123456789abcdef"))
@@ -458,27 +437,6 @@ func TestOverrideFindsKeys(t *testing.T) {
 			must(t, l.RemoveOverrideByID(t.Context(), all[0].ID))
 			admits(t, l, c.request, 0)
 		})
-	}
-}
-
-// Servers that ask for pauses cannot keep an administrator from denying a key.
-func TestPausesLeaveRoomForOverrides(t *testing.T) {
-	l := newLimiter(t, core.PerHour(1), core.WithOverrides())
-	until := time.Now().Add(time.Hour)
-	var err error
-	paused := 0
-	for paused <= store.MaxOverrides && err == nil {
-		if _, err = l.Pause(t.Context(), fmt.Sprint("host ", paused), until); err == nil {
-			paused++
-		}
-	}
-	if paused != 1000 || !errors.As(err, new(*core.ConfigError)) {
-		t.Errorf("%d pauses, then %v; want 1000, then a ConfigError", paused, err)
-	}
-	overrideIn(t, l, "mallory", core.Override{Denied: true})
-	admits(t, l, "mallory", 0)
-	if _, err := l.Pause(t.Context(), "host 7", until.Add(time.Minute)); err != nil {
-		t.Errorf("a pause that is in force: %v", err)
 	}
 }
 

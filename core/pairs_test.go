@@ -2,6 +2,8 @@ package core_test
 
 import (
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -25,5 +27,22 @@ func TestTableOfPairs(t *testing.T) {
 	page, err := os.ReadFile("../docs/options.md")
 	if err != nil || !strings.Contains(string(page), pairs.Table()) {
 		t.Errorf("docs/options.md lacks the table\n%s%v", pairs.Table(), err)
+	}
+}
+
+// The documentation has a row for each option.
+func TestOptionsInDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../docs/options.md")
+	must(t, err)
+	files, err := filepath.Glob("*.go")
+	must(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		for _, option := range regexp.MustCompile(`(?m)^func (With\w+).* Option \{`).FindAllSubmatch(text, -1) {
+			if name := string(option[1]); !strings.Contains(string(page), name) {
+				t.Errorf("%s: docs/options.md lacks %s", file, name)
+			}
+		}
 	}
 }

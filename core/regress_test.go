@@ -57,22 +57,6 @@ func TestDenyCacheWhileUnitsAreGivenBack(t *testing.T) {
 	}
 }
 
-// The denials that led to a ban could not be reset in an outage, and that was an error instead of the ban.
-func TestBanInAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logs := new(coretest.FakeStore)
-		l := newLimiter(t, core.PerHour(1), core.WithStore(logs), core.WithBan(2, time.Minute, 30*time.Second))
-		defer l.Close()
-		logs.Fail(errDown)
-		for i, want := range []string{"allowed", "denied", "banned", "banned"} {
-			d, err := l.Allow(t.Context(), "k")
-			if err != nil || !d.Degraded || d.Allowed != (want == "allowed") || d.Banned != (want == "banned") {
-				t.Errorf("request %d: %+v, %v; want it %s", i+1, d, err, want)
-			}
-		}
-	})
-}
-
 // If the ban could not be read but the request was charged, the decision was reported as uncounted.
 func TestFailOpenForABanAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,7 @@ const (
 
 // WithHeaders chooses the header fields of responses. The default is [HeadersDraft].
 func WithHeaders(h Headers) Option {
-	g := given{name: headersOption, answers: true}
+	g := given{name: "WithHeaders", answers: true}
 	return g.optionIf(HeadersDraft <= h && h <= HeadersByUnit, strconv.Itoa(int(h)), "there is no such value",
 		"choose HeadersDraft, HeadersLegacy, HeadersBoth, HeadersNone or HeadersByUnit",
 		func(c *config) { c.headers = h })
@@ -51,14 +51,9 @@ func WithHeaders(h Headers) Option {
 //
 // A panic of f is logged, and the request is answered as if f had returned.
 func WithHeadersFunc(f func(Decision, adapter.HeaderMap)) Option {
-	g := given{name: headersFuncOption, answers: true}
+	g := given{name: "WithHeadersFunc", answers: true}
 	return g.optionIf(f != nil, "nil", noFunction, giveOne, func(c *config) { c.fields = f })
 }
-
-const (
-	headersOption     = "WithHeaders"
-	headersFuncOption = "WithHeadersFunc"
-)
 
 // Names in the canonical form of http.Header, so that Set need not convert them.
 const (
@@ -169,18 +164,18 @@ func (d *Decision) setLegacy(h adapter.HeaderMap) {
 	if i < 0 {
 		return
 	}
-	left := d.result.Left(i)
+	s := d.result.State(i)
 	// These fields describe only one limit: of two limiters, that with less left.
-	if before, err := strconv.Atoi(h.Get(fieldRemaining)); err == nil && d.Allowed && before <= left {
+	if before, err := strconv.Atoi(h.Get(fieldRemaining)); err == nil && d.Allowed && before <= s.Left {
 		return
 	}
 	h.Set(fieldLimit, strconv.Itoa(d.result.Set.Limits[i].Quota))
-	h.Set(fieldRemaining, strconv.Itoa(left))
+	h.Set(fieldRemaining, strconv.Itoa(s.Left))
 	if d.result.Set.Limits[i].InFlight { // nobody knows when a request ends
 		remove(h, fieldReset)
 		return
 	}
-	h.Set(fieldReset, strconv.FormatInt(engine.Seconds(d.result.Reset(i)), 10))
+	h.Set(fieldReset, strconv.FormatInt(engine.Seconds(s.Reset), 10))
 }
 
 // setByUnit describes the limits by their units. Of two limits of a unit, also of two limiters, the one with less left
@@ -188,23 +183,22 @@ func (d *Decision) setLegacy(h adapter.HeaderMap) {
 func (d *Decision) setByUnit(h adapter.HeaderMap) {
 	r := &d.result
 	for i := range r.Set.Limits {
-		l := &r.Set.Limits[i]
-		if !r.Tells(i) {
+		l, s := &r.Set.Limits[i], r.State(i)
+		if !s.Told {
 			continue
 		}
 		unit := limittext.UnitName(l.Unit)
 		if l.InFlight {
 			unit = engine.ConcurrentRequests
 		}
-		left := r.Left(i)
 		before, err := strconv.Atoi(h.Get(fieldRemaining + "-" + unit))
-		if err == nil && before <= left && !r.Denies(i) {
+		if err == nil && before <= s.Left && !s.Denies {
 			continue
 		}
 		h.Set(fieldLimit+"-"+unit, strconv.Itoa(l.Quota))
-		h.Set(fieldRemaining+"-"+unit, strconv.Itoa(left))
+		h.Set(fieldRemaining+"-"+unit, strconv.Itoa(s.Left))
 		if !l.InFlight { // nobody knows when a request ends
-			reset := (r.Reset(i) + time.Millisecond - 1).Truncate(time.Millisecond)
+			reset := (s.Reset + time.Millisecond - 1).Truncate(time.Millisecond)
 			h.Set(fieldReset+"-"+unit, reset.String())
 		}
 	}

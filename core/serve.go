@@ -36,7 +36,7 @@ func (l *Limiter) refund(d *Decision, status int) {
 		if err != nil {
 			outcome = event.RefundFailed
 		}
-		e := l.event(outcome, 0, &gate.Asked{Cost: d.Granted, Mode: d.result.Mode}, err)
+		e := l.event(outcome, &gate.Asked{Cost: d.Granted, Mode: d.result.Mode}, err)
 		if id := d.result.Identity(); id != nil {
 			e.Key = id.Label()
 		}

@@ -48,19 +48,17 @@ func herd(
 // quota of them is admitted then. Three processes hand out each unit three times.
 func TestSpread(t *testing.T) {
 	two := core.Limit{Quota: 10, Window: 2 * time.Second}
-	for _, c := range []struct {
+	type variant struct {
 		desc  string
 		limit core.Limit
 		far   bool
 		late  time.Duration // the longest latency
-	}{
-		{"log", two, false, 0},
-		{"log", two, false, 20 * time.Millisecond},
-		{"log", two, true, 0},
-		{"fixed window", two.With(core.FixedWindow), false, 0},
-		{"counter", two.With(core.SlidingCounter), false, 0},
-		{"bucket", core.TokenBucket(core.PerSecond(5), 10), false, 0},
-	} {
+	}
+	variants := []variant{{"log", two, false, 0}, {"log", two, false, 20 * time.Millisecond}, {"log", two, true, 0}}
+	for name, limit := range algorithmLimits(two) {
+		variants = append(variants, variant{name, limit, false, 0})
+	}
+	for _, c := range variants {
 		for _, clients := range []int{20, 60, 120} {
 			desc := fmt.Sprintf("%s, far %v, latency %v, %d clients", c.desc, c.far, c.late, clients)
 			inBubble(t, desc, func(t *testing.T) {

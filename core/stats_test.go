@@ -75,16 +75,3 @@ func TestStatsOfAnOutage(t *testing.T) {
 		check("after the replay", "closed, 1 outages of 5 failures, 0 to replay, 1 lost, 6 replayed")
 	})
 }
-
-func TestStatsOfDenials(t *testing.T) {
-	l := newLimiter(t, core.PerHour(1), core.WithStore(new(coretest.FakeStore)),
-		core.WithFailure(core.FailClosed))
-	for range 3 {
-		if _, err := l.Allow(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := l.Stats(); got.Denials != 1 {
-		t.Errorf("%d denials are remembered, want 1: %+v", got.Denials, got)
-	}
-}

@@ -56,6 +56,6 @@ func TestStoreObserver(t *testing.T) {
 		s.Fail(nil)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		check("after an outage", "take", "merge")
+		check("after an outage", "merge")
 	})
 }

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -99,19 +97,4 @@ func TestAllowAtMostErrors(t *testing.T) {
 	if _, err := l.AllowAtMost(t.Context(), "", 1); !errors.Is(err, core.ErrNoKey) {
 		t.Errorf("without a key: %v", err)
 	}
-}
-
-// While the store does not answer, FailOpen grants all and counts nothing.
-func TestAllowAtMostInOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake := new(coretest.FakeStore)
-		fake.Fail(errDown)
-		open := newLimiter(t, core.PerHour(5), core.WithStore(fake), core.WithFailure(core.FailOpen))
-		defer open.Close()
-		for range 2 {
-			if d := allowAtMost(t.Context(), t, open, 9, 9); !d.Degraded || d.Undo(t.Context()) != nil {
-				t.Errorf("FailOpen: %v", d)
-			}
-		}
-	})
 }

@@ -176,24 +176,6 @@ func TestWaitAgainstOracle(t *testing.T) {
 	})
 }
 
-var errStuck = errors.New("stuck")
-
-// A store that cannot undo is no reason to say nothing.
-func TestWaitTellsThatItCouldNotUndo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		logs := &double{
-			Full:   core.NewMemoryStore(),
-			take:   func(_ []store.Take, ask func() error) error { defer cancel(); return ask() },
-			settle: func(func() error) error { return errStuck },
-		}
-		l := newLimiter(t, core.PerHour(1), core.WithStore(logs))
-		if _, err := l.Wait(ctx, "k"); !errors.Is(err, context.Canceled) || !errors.Is(err, errStuck) {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
 func TestWaitMistakesAreToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiterBy(t, core.Limits{core.PerSecond(5), core.PerHour(3)}, core.ByText())

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -20,7 +21,11 @@ func logged(t *testing.T, f func()) string {
 	return b.String()
 }
 
+// runs is how often TestWarnings was run in this process, which is warned of two limits once.
+var runs int
+
 func TestWarnings(t *testing.T) {
+	runs++
 	check := func(desc, got, want string) {
 		t.Helper()
 		if want == "" && got != "" || strings.Count(got, want) != 1 && want != "" || strings.Count(got, "\n") > 1 {
@@ -57,14 +62,15 @@ func TestWarnings(t *testing.T) {
 	check("one policy", logged(t, with("a", core.PerMinute(1), core.PerMinute(1))), "")
 	check("two names", logged(t, with("b", core.PerMinute(1))), "")
 	const shares = "two limiters share a store and a name"
-	got := logged(t, with("c", core.PerMinute(1), core.PerMinute(2), core.PerMinute(1), core.PerMinute(2)))
+	name := fmt.Sprint("c", runs)
+	got := logged(t, with(name, core.PerMinute(1), core.PerMinute(2), core.PerMinute(1), core.PerMinute(2)))
 	check("two policies", got, shares)
-	for _, want := range []string{"policy=c", "first=1-per-minute", "second=2-per-minute", "core.WithName"} {
+	for _, want := range []string{"policy=" + name, "first=1-per-minute", "second=2-per-minute", "core.WithName"} {
 		check("two policies", got, want)
 	}
 	check("unnamed", logged(t, func() {
 		for range 3 {
-			core.New(core.PerMinute(7), core.ByIP(), core.WithStore(store))
+			core.New(core.PerMinute(7+runs), core.ByIP(), core.WithStore(store))
 		}
 	}), shares)
 	check("one is closed", logged(t, func() {

@@ -42,13 +42,13 @@ func TestWindows(t *testing.T) {
 		for range 3 {
 			windows := windowsOf(t, d, 2)
 			second, minute := windows[0], windows[1]
-			if second.Used != 3 || second.Remaining != 1 || len(second.Entries) != 1 || second.Quota != 4 {
+			if second.Used != 3 || second.Left != 1 || len(second.Entries) != 1 || second.Quota != 4 {
 				t.Errorf("second: %+v", second)
 			}
-			if minute.Used != 4 || minute.Remaining != 5 || len(minute.Entries) != 2 || minute.Entries[1].Cost != 3 {
+			if minute.Used != 4 || minute.Left != 5 || len(minute.Entries) != 2 || minute.Entries[1].Cost != 3 {
 				t.Errorf("minute: %+v", minute)
 			}
-			if minute.Key != "k" || minute.Window != time.Minute || minute.Algorithm != "sliding log" {
+			if minute.Of != "k" || minute.Window != time.Minute || minute.Algorithm() != "sliding log" {
 				t.Errorf("minute: %+v", minute)
 			}
 			for _, w := range windows {
@@ -89,12 +89,13 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 		{"u", "in flight", 0, 1},
 	} {
 		w := windows[i]
-		if w.Key != want.key || w.Algorithm != want.algorithm || len(w.Entries) != want.entries || w.Used != want.used {
+		if w.Of != want.key || w.Algorithm() != want.algorithm || len(w.Entries) != want.entries ||
+			w.Used != want.used {
 			t.Errorf("%d: %+v, want %+v", i, w, want)
 		}
 	}
 	for i, want := range [][]int{{0, 2, 0, 1}, {0, 0, 0, 1}, {0, 0, 0, 1}} {
-		must(t, windows[i].Reset(t.Context()))
+		must(t, windows[i].Clear(t.Context()))
 		for at, n := range used() {
 			if n != want[at] {
 				t.Errorf("after %d resets: %v used, want %v", i+1, used(), want)
@@ -118,7 +119,7 @@ func TestWindowOfBanned(t *testing.T) {
 	if windows[0].Used != 1 {
 		t.Error(windows)
 	}
-	must(t, windows[0].Reset(t.Context()))
+	must(t, windows[0].Clear(t.Context()))
 	if d = allow(t, l, "k", 1); !d.Allowed {
 		t.Error(d)
 	}

@@ -22,10 +22,7 @@ func New(p core.Policy, k core.Key, opts ...core.Option) echo.MiddlewareFunc {
 // such as [*core.LimitedError], for an HTTPErrorHandler of your own to answer. Where the handler is echo's default, the
 // problem document is written and nil returned. It panics on callbacks for another framework.
 func From(l *core.Limiter) echo.MiddlewareFunc {
-	deny, fail, err := core.Bind[echo.Context](l, answerDenied, answerError)
-	if err != nil {
-		panic(err)
-	}
+	deny, fail := adapter.Bound(core.Bind[echo.Context](l, answerDenied, answerError))
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			h := c.Response().Header()

@@ -1,10 +1,8 @@
 package echolimit_test
 
 import (
-	"bufio"
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -76,7 +74,6 @@ func TestHandlers(t *testing.T) {
 		WithDeny:  echolimit.WithDeny,
 		WithError: echolimit.WithError,
 		Header:    func(c echo.Context, name string) string { return c.Request().Header.Get(name) },
-		SetHeader: func(c echo.Context, name, value string) { c.Request().Header.Set(name, value) },
 		SetStatus: func(c echo.Context, status int) { c.Response().Status = status },
 		Write: func(c echo.Context, text string) error {
 			_, err := c.Response().Write([]byte(text))
@@ -101,10 +98,9 @@ func TestHandlers(t *testing.T) {
 			}
 			return he.Code, he.Message.(string), true
 		},
-		Body:   func(_ int, text string) string { return message(text) },
-		Plain:  func(string) string { return message("Internal Server Error") },
-		Hijack: func(c echo.Context) (net.Conn, *bufio.ReadWriter, error) { return c.Response().Hijack() },
-		Late:   plain(middleware.ContextTimeout(time.Nanosecond)),
+		Body:  func(_ int, text string) string { return message(text) },
+		Plain: func(string) string { return message("Internal Server Error") },
+		Late:  plain(middleware.ContextTimeout(time.Nanosecond)),
 		Middleware: map[string]wrap{
 			"Timeout":        plain(middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: time.Hour})),
 			"ContextTimeout": plain(middleware.ContextTimeout(time.Hour)),

@@ -28,14 +28,8 @@ func (q request) SetContext(ctx context.Context) { q.c.SetUserContext(ctx) }
 
 // Target returns texts in the request's memory.
 func (q request) Target() adapter.Target {
-	config := q.c.App().Config()
-	t := fasthttpadapter.TargetOf(q.c.Context())
-	t.Method, t.AnyCase, t.AnySlash = q.c.Method(), !config.CaseSensitive, !config.StrictRouting
-	t.AnyRest = true                                    // /static/* serves /static
-	if p := q.c.Path(); p != t.Path && p != t.RawPath { // UnescapePath does not clean, and decodes more than net/url
-		t.Routed = p
-	}
-	return t
+	of := q.c.App().Config()
+	return fasthttpadapter.TargetOf(q.c.Context(), q.c.Method(), q.c.Path(), of.CaseSensitive, of.StrictRouting)
 }
 
 var fiberPath = reflect.TypeFor[fiber.App]().PkgPath()

@@ -23,10 +23,7 @@ func New(p core.Policy, k core.Key, opts ...core.Option) fiber.Handler {
 // which [errors.As] finds a *fiber.Error and the cause, such as [*core.LimitedError]. With fiber's default handler, the
 // problem document is written.
 func From(l *core.Limiter) fiber.Handler {
-	deny, fail, err := core.Bind[*fiber.Ctx](l, answerDenied, answerError)
-	if err != nil {
-		panic(err)
-	}
+	deny, fail := adapter.Bound(core.Bind[*fiber.Ctx](l, answerDenied, answerError))
 	return func(c *fiber.Ctx) error {
 		d, err := l.Check(request{c})
 		d.SetHeaders(fasthttpadapter.Header{ResponseHeader: &c.Response().Header})

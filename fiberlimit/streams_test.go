@@ -16,9 +16,8 @@ import (
 
 func TestStreams(t *testing.T) {
 	coretest.Streams(t, coretest.StreamsConfig[ctx]{
-		Serve: func(t *testing.T, from net.Listener, perIP int, l *core.Limiter, handler handle) {
+		Serve: func(t *testing.T, from net.Listener, l *core.Limiter, handler handle) {
 			app := fiber.New(fiber.Config{DisableStartupMessage: true})
-			app.Server().MaxConnsPerIP = perIP
 			app.Use(recovery.New(), fiberlimit.From(l))
 			app.All("/*", handler)
 			listen(t, from, app)
@@ -36,6 +35,5 @@ func TestStreams(t *testing.T) {
 		},
 		Stream:       func(c ctx, body io.Reader) error { return c.SendStream(body) },
 		StreamWriter: func(c ctx, f func(*bufio.Writer)) { c.Context().SetBodyStreamWriter(f) },
-		Write:        func(c ctx, body []byte) { c.Response().SetBodyRaw(body) },
 	})
 }

@@ -24,10 +24,7 @@ func New(p core.Policy, k core.Key, opts ...core.Option) gin.HandlerFunc {
 // From makes middleware from a limiter of [core.New]. It panics if the limiter's callbacks are written for another
 // framework.
 func From(l *core.Limiter) gin.HandlerFunc {
-	deny, fail, err := core.Bind[*gin.Context](l, answerDenied, answerError)
-	if err != nil {
-		panic(err)
-	}
+	deny, fail := adapter.Bound(core.Bind[*gin.Context](l, answerDenied, answerError))
 	return func(c *gin.Context) {
 		h := c.Writer.Header()
 		d, err := l.Check(request{c})

@@ -77,7 +77,6 @@ func TestHandlers(t *testing.T) {
 			return ginlimit.WithDeny(func(c *gin.Context, d core.Decision) { f(c, d) })
 		},
 		Header:    func(c *gin.Context, name string) string { return c.GetHeader(name) },
-		SetHeader: func(c *gin.Context, name, value string) { c.Request.Header.Set(name, value) },
 		SetStatus: func(c *gin.Context, status int) { c.Status(status) },
 		Write: func(c *gin.Context, text string) error {
 			_, err := c.Writer.WriteString(text)

@@ -25,7 +25,7 @@ func (q request) Target() adapter.Target      { return adapter.TargetOf(q.r) }
 
 // keeper is a request whose context can be replaced.
 type keeper struct {
-	adapter.Request
+	adapter.Targeter // whose target the context does not change
 
 	r *http.Request // the latest
 }
@@ -33,14 +33,6 @@ type keeper struct {
 func (k *keeper) Context() context.Context       { return k.r.Context() }
 func (k *keeper) Native() any                    { return k.r }
 func (k *keeper) SetContext(ctx context.Context) { k.r = k.r.WithContext(ctx) }
-
-// Target is not changed by the context.
-func (k *keeper) Target() adapter.Target {
-	if t, ok := k.Request.(adapter.Targeter); ok {
-		return t.Target()
-	}
-	return adapter.TargetOf(k.r)
-}
 
 func answerDenied(w http.ResponseWriter, r *http.Request, d core.Decision) { write(w, r, d.Problem()) }
 func answerError(w http.ResponseWriter, r *http.Request, err error)        { write(w, r, core.ProblemOf(err)) }

@@ -22,22 +22,19 @@ func New(p core.Policy, k core.Key, opts ...core.Option) func(http.Handler) http
 // From makes middleware from a limiter of [core.New]. It panics if the limiter's callbacks are written for another
 // framework.
 func From(l *core.Limiter) func(http.Handler) http.Handler {
-	return FromRequest(l, func(r *http.Request) adapter.Request { return request{r} })
+	return FromRequest(l, func(r *http.Request) adapter.Targeter { return request{r} })
 }
 
 // FromRequest is From for packages that adapt a router on net/http: of returns the request as the limiter reads it.
-func FromRequest(l *core.Limiter, of func(*http.Request) adapter.Request) func(http.Handler) http.Handler {
-	deny, fail, err := core.Bind[*http.Request](l, answerDenied, answerError)
-	if err != nil {
-		panic(err)
-	}
+func FromRequest(l *core.Limiter, of func(*http.Request) adapter.Targeter) func(http.Handler) http.Handler {
+	deny, fail := adapter.Bound(core.Bind[*http.Request](l, answerDenied, answerError))
 	keeps := l.KeepsContext()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			seen := of(r)
 			var k *keeper
 			if keeps {
-				k = &keeper{Request: seen, r: r}
+				k = &keeper{seen, r}
 				seen = k
 			}
 			d, err := l.Check(seen)

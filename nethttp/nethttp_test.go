@@ -60,17 +60,6 @@ func get(h http.Handler, change ...func(*http.Request)) *httptest.ResponseRecord
 	return w
 }
 
-// The fields of X-RateLimit, of which there can be one each, are those of the tighter of two limiters.
-func TestLegacyFieldsOfTwoLimiters(t *testing.T) {
-	inner := nethttp.New(core.PerSecond(1), core.ByIP(), core.WithHeaders(core.HeadersBoth))(ok)
-	h := nethttp.New(core.PerHour(5), core.ByIP(), core.WithHeaders(core.HeadersBoth))(inner)
-	for range 2 {
-		if got := get(h).Header().Values("X-RateLimit-Limit"); !slices.Equal(got, []string{"1"}) {
-			t.Errorf("X-RateLimit-Limit %q, want that of the tighter limit", got)
-		}
-	}
-}
-
 // A callback for another framework, such as echo, is refused before the first request.
 func TestForeignCallbacks(t *testing.T) {
 	type foreign struct{}
@@ -102,16 +91,5 @@ func TestForeignCallbacks(t *testing.T) {
 	}
 	if got := message(func() { nethttp.From(nil) }); !strings.Contains(got, "core.New") {
 		t.Errorf("From(nil): %s", got)
-	}
-}
-
-// A handler panics with http.ErrAbortHandler to make net/http cut the connection.
-func TestAbortHandler(t *testing.T) {
-	abort := core.By(func(*http.Request) (string, error) { panic(http.ErrAbortHandler) })
-	server := httptest.NewServer(nethttp.New(core.PerMinute(1), abort)(ok))
-	defer server.Close()
-	if r, err := http.Get(server.URL); err == nil {
-		r.Body.Close()
-		t.Errorf("status %d, want a connection that is cut", r.StatusCode)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -31,52 +30,6 @@ func asking() (limit func(http.Handler) http.Handler, asked chan int) {
 		asked <- status
 		return false
 	})), asked
-}
-
-// unwrapped is a writer of which only http.ResponseController finds out that it can be hijacked.
-type unwrapped struct{ http.ResponseWriter }
-
-func (w unwrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// Outer middleware may have a writer that leaves all but writing to http.ResponseController.
-func TestRefundUpgradeBehindUnwrap(t *testing.T) {
-	for desc, wrap := range map[string]func(http.ResponseWriter) http.ResponseWriter{
-		"Unwrap": func(w http.ResponseWriter) http.ResponseWriter { return unwrapped{w} },
-		"Unwrap and Flush": func(w http.ResponseWriter) http.ResponseWriter {
-			return struct {
-				unwrapped
-				http.Flusher
-			}{unwrapped{w}, w.(http.Flusher)}
-		},
-	} {
-		limit, asked := asking()
-		var flushes, could bool
-		h := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, flushes = w.(http.Flusher)
-			c, rw, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer c.Close()
-			io.Copy(io.Discard, rw)
-		}))
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w = wrap(w)
-			_, could = w.(http.Flusher)
-			h.ServeHTTP(w, r)
-		}))
-		c, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		io.WriteString(c, "GET / HTTP/1.1\r\nHost: sash.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		c.Close()
-		if status := <-asked; status != http.StatusSwitchingProtocols || flushes != could {
-			t.Errorf("%s: asked about %d, want 101; Flusher %t, want %t", desc, status, flushes, could)
-		}
-		server.Close()
-	}
 }
 
 // stream is what a handler can take over.
@@ -159,6 +112,41 @@ func TestConnectOfNetHTTP(t *testing.T) {
 		if status := <-asked; status != http.StatusForbidden || w.ProtoMajor != major {
 			t.Errorf("HTTP/%d: asked about %d, want 403 over HTTP/%d", w.ProtoMajor, status, major)
 		}
+	}
+}
+
+// hiding is a writer of which only http.ResponseController finds out that it can be hijacked.
+type hiding struct{ http.ResponseWriter }
+
+func (w hiding) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func TestUpgradeBehindAWriterThatHidesIt(t *testing.T) {
+	limit, asked := asking()
+	limited := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limited.ServeHTTP(hiding{w}, r)
+	}))
+	defer server.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"x"}}
+	w, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Body.Close()
+	if status := <-asked; status != 101 || w.StatusCode != 101 {
+		t.Errorf("status %d, asked about %d; want 101", w.StatusCode, status)
 	}
 }
 

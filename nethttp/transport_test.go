@@ -183,11 +183,9 @@ func TestTransportRetryAfter(t *testing.T) {
 		{429, "007", "", 7 * time.Second, 7 * time.Second},
 		{429, "3600", "", time.Hour, time.Hour},
 		{429, "3601", "", asIs, time.Hour},
-		{429, "7200", "", asIs, time.Hour},
 		{429, "99999999999999999999999", "", asIs, time.Hour},
 		{429, date(5*time.Second, http.TimeFormat), "", 5 * time.Second, 5 * time.Second},
 		{503, date(5*time.Second, "Monday, 02-Jan-06 15:04:05 GMT"), "", 5 * time.Second, 5 * time.Second},
-		{429, date(5*time.Second, time.ANSIC), "", 5 * time.Second, 5 * time.Second},
 		{429, date(5*time.Second, http.TimeFormat), "none", 5 * time.Second, 5 * time.Second},
 		{429, date(-5*time.Second, http.TimeFormat), "", atOnce, atOnce},
 		{429, date(-5*time.Second, http.TimeFormat), "none", atOnce, atOnce},
@@ -200,13 +198,10 @@ func TestTransportRetryAfter(t *testing.T) {
 		{429, "soon", "", asIs, 0},
 		{429, "-3", "", asIs, 0},
 		{429, "+3", "", asIs, 0},
-		{429, "1.5", "", asIs, 0},
-		{429, "3 s", "", asIs, 0},
 		{429, "0x10", "", asIs, 0},
 		{429, "٣", "", asIs, 0},
 		{429, "2000-01-01T00:00:05Z", "", asIs, 0},
 		{200, "3", "", asIs, 0},
-		{301, "3", "", asIs, 0},
 		{500, "3", "", asIs, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -609,16 +604,6 @@ func TestTransportUnitsCountWhenTheyAreUsed(t *testing.T) {
 	}
 }
 
-// closing is a body that is called when it is closed.
-type closing func()
-
-func (closing) Read([]byte) (int, error) { return 0, io.EOF }
-
-func (c closing) Close() error {
-	c()
-	return nil
-}
-
 func TestTransportCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, core.Limit{Quota: 1, Window: time.Hour}, core.ByText())
@@ -627,12 +612,12 @@ func TestTransportCancelled(t *testing.T) {
 			sent++
 			return refusal("1800", http.NoBody), r.Body.Close()
 		})}
-		copies, closed := 0, 0
+		var copies []*body
 		cancelled := func(who string) {
 			r, b := request(t, "POST", "http://example.com/", "x", true)
 			r.GetBody = func() (io.ReadCloser, error) {
-				copies++
-				return closing(func() { closed++ }), nil
+				copies = append(copies, &body{Reader: http.NoBody})
+				return copies[len(copies)-1], nil
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Minute, cancel)
@@ -646,8 +631,8 @@ func TestTransportCancelled(t *testing.T) {
 		cancelled("in the pause of another")
 		time.Sleep(30 * time.Minute)
 		cancelled("in the queue")
-		if n := used(t, l, "example.com"); n != 1 || sent != 1 || copies != 1 || closed != 1 {
-			t.Errorf("%d units used, %d sent, %d of %d further bodies closed; want 1", n, sent, closed, copies)
+		if n := used(t, l, "example.com"); n != 1 || sent != 1 || len(copies) != 1 || !copies[0].closed.Load() {
+			t.Errorf("%d units used, %d sent, further bodies %v; want one, closed", n, sent, copies)
 		}
 		client := &http.Client{Transport: tr, Timeout: time.Minute}
 		start := time.Now()

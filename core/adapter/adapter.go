@@ -162,6 +162,12 @@ func Must[T any](made T, err error) T {
 	return made
 }
 
+// Bound returns what core.Bind has, or panics with the error.
+func Bound[Deny, Fail any](deny Deny, fail Fail, err error) (Deny, Fail) {
+	Must(0, err)
+	return deny, fail
+}
+
 // HeaderMap is the header of a response. http.Header is one. If it has a method Del(name string), as http.Header has, a
 // limiter removes what it has to replace of the fields of an outer limiter.
 type HeaderMap interface {

@@ -181,6 +181,25 @@ func TestUpgradeOfWritersWithoutHijack(t *testing.T) {
 	}
 }
 
+// One that can has a method Flush if it had one before.
+func TestUpgradeFlushesAsBefore(t *testing.T) {
+	type writer struct {
+		http.ResponseWriter
+		http.Hijacker
+	}
+	type flusher struct {
+		writer
+		http.Flusher
+	}
+	for _, w := range []http.ResponseWriter{writer{}, flusher{}} {
+		got := new(adapter.Response).Upgrade(w)
+		_, flushed := w.(http.Flusher)
+		if _, flushes := got.(http.Flusher); flushes != flushed || got == w {
+			t.Errorf("%T becomes %T", w, got)
+		}
+	}
+}
+
 // unwraps wraps a writer that cannot be hijacked.
 type unwraps struct{ http.ResponseWriter }
 

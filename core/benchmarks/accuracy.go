@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"testing/synctest"
@@ -37,7 +36,8 @@ func accuracy(dir string, contestants func(redis.UniversalClient) []contestant) 
 	r.redis.end()
 	text := accuracyText(trials)
 	fmt.Print(text)
-	return errors.Join(verdict(trials), writeAccuracy(dir, text, trials))
+	files := map[string][]byte{"charts/accuracy.svg": accuracyChart(trials)}
+	return errors.Join(verdict(trials), write(dir, "accuracy", text, files))
 }
 
 // replays has each contestant answer each trace, alone and anew. It must be called in a bubble.
@@ -129,12 +129,4 @@ func (t *trial) cell(n int) string {
 		return "failed"
 	}
 	return strconv.Itoa(n)
-}
-
-func writeAccuracy(dir, text string, trials []*trial) error {
-	readme, err := replaced(filepath.Join(dir, "README.md"), "accuracy", text)
-	if err != nil {
-		return err
-	}
-	return writeFiles(dir, map[string][]byte{"charts/accuracy.svg": accuracyChart(trials), "README.md": readme})
 }

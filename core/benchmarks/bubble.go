@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -40,33 +37,16 @@ func inBubble(f func()) {
 type inStep struct {
 	*redis.Client
 	clock *redistest.Clock
-
-	mu   sync.Mutex
-	told time.Time // what the clock says
+	mu    sync.Mutex
 }
 
 func newInStep(addr string) *inStep {
 	// Time stands still during a call, so it cannot time out.
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: -1, WriteTimeout: -1})
-	c := &inStep{Client: rdb, clock: redistest.NewClock()}
-	_, now := c.clock.Script("", nil)
-	sec, _ := strconv.ParseInt(now[0], 10, 64)
-	micros, _ := strconv.ParseInt(now[1], 10, 64)
-	c.told = time.Unix(sec, micros*1000)
-	return c
+	return &inStep{Client: rdb, clock: redistest.NewClock()}
 }
 
 const yearsLater = 26 * 365 * 24 * time.Hour
-
-// script returns a script that runs at the bubble's time.
-func (c *inStep) script(text string, keys []string) (string, []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now().Add(yearsLater)
-	c.clock.Advance(now.Sub(c.told))
-	c.told = now
-	return c.clock.Script(text, keys)
-}
 
 func (c *inStep) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
@@ -75,19 +55,9 @@ func (c *inStep) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *r
 }
 
 func (c *inStep) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	script = plainScript(script)
-	if !strings.Contains(script, "call('TIME')") {
-		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(errors.New("the script asks for the time in a way that is not known"))
-		return cmd
-	}
-	script, keys = c.script(script, keys)
-	return c.Client.Eval(ctx, script, keys, args...)
+	c.mu.Lock()
+	c.clock.Advance(time.Since(c.clock.Now()) + yearsLater)
+	args = c.clock.Args(args)
+	c.mu.Unlock()
+	return c.Client.Eval(ctx, c.clock.Script(script), keys, args...)
 }
-
-// plainScript writes a script of redis_rate as [redistest.Clock] expects it. Its keys live an hour longer, because they
-// expire in the server's time.
-var plainScript = strings.NewReplacer(
-	`redis.call("TIME")`, `call('TIME')`,
-	`"EX", math.ceil(reset_after)`, `"EX", 3600 + math.ceil(reset_after)`,
-).Replace

@@ -56,13 +56,14 @@ func (j *job) do() error {
 	}
 	defer l.end()
 	load{keys: []string{"another"}, workers: j.Workers, checks: j.Workers}.run(l.check) // dials, loads the script
-	offer := load{keys: names(1), workers: j.Workers}
+	var own []time.Duration                                                             // when
 	for i, at := range poisson(j.Span, j.Mean) {
 		if i%j.Parts == j.Part {
-			offer.at = append(offer.at, at)
+			own = append(own, at)
 		}
 	}
-	offer.checks = len(offer.at)
+	offer := load{keys: names(1), workers: j.Workers, checks: len(own), keeps: true}
+	offer.due = func(n int) time.Duration { return own[n] }
 	if time.Until(j.Start) < 0 {
 		return errors.New("a process was not ready in time")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -12,10 +13,10 @@ import (
 type load struct {
 	keys    []string // in turn, so that each gets its share
 	workers int
-	rate    int             // checks a second; 0 is as many as the workers can
-	at      []time.Duration // or when each is due, and then it keeps the calls
-	span    time.Duration   // it ends after that
-	checks  int             // or after so many, if not 0
+	due     func(n int) time.Duration // when check n is to be made; nil is as soon as the workers can
+	span    time.Duration             // it ends after that
+	checks  int                       // or after so many, if not 0
+	keeps   bool                      // the calls
 }
 
 // sample is what one load saw of one limiter.
@@ -28,52 +29,50 @@ type sample struct {
 	calls   []call
 }
 
-// due is when check n is to be made, if there is such an instant.
-func (l load) due(n int) (at time.Duration, ok bool) {
-	switch {
-	case l.at != nil:
-		return l.at[n], true
-	case l.rate > 0:
-		return time.Duration(n) * time.Second / time.Duration(l.rate), true
-	}
-	return 0, false
-}
-
-// run offers a load. With a rate, check n is due at a fixed instant, so that a
-// worker who is late holds up nobody else.
+// run offers a load. A check that is due at an instant is not held up by workers who are late.
 func (l load) run(c check) sample {
-	workers := make([]sample, l.workers)
 	ctx := context.Background()
 	runtime.GC() // each starts without what the one before it left
+	return inParallel(l.workers, func(i int, start time.Time) (s sample) {
+		end := time.Duration(0)
+		for n := i; l.checks == 0 || n < l.checks; n += l.workers {
+			began := end
+			if l.due != nil {
+				time.Sleep(l.due(n) - time.Since(start))
+				began = time.Since(start)
+			}
+			if l.span > 0 && began >= l.span {
+				break
+			}
+			ok, err := c(ctx, l.keys[n%len(l.keys)])
+			end = time.Since(start)
+			s.count(ok, err)
+			if l.keeps {
+				s.calls = append(s.calls, call{start.Add(began).UnixNano(), start.Add(end).UnixNano(), ok, 0})
+			}
+		}
+		return s
+	})
+}
+
+// inParallel has workers work at once, and adds up what they saw.
+func inParallel(workers int, work func(worker int, start time.Time) sample) (all sample) {
+	each := make([]sample, workers)
 	start := time.Now()
 	var wait sync.WaitGroup
-	for i := range workers {
-		wait.Go(func() {
-			w, end := &workers[i], time.Duration(0)
-			for n := i; l.checks == 0 || n < l.checks; n += l.workers {
-				began := end
-				if at, ok := l.due(n); ok {
-					time.Sleep(at - time.Since(start))
-					began = time.Since(start)
-				}
-				if l.span > 0 && began >= l.span {
-					return
-				}
-				ok, err := c(ctx, l.keys[n%len(l.keys)])
-				end = time.Since(start)
-				w.count(ok, err)
-				if l.at != nil {
-					w.calls = append(w.calls, call{start.Add(began).UnixNano(), start.Add(end).UnixNano(), ok, 0})
-				}
-			}
-		})
+	for i := range each {
+		wait.Go(func() { each[i] = work(i, start) })
 	}
 	wait.Wait()
-	s := sample{elapsed: time.Since(start)}
-	for i := range workers {
-		s.merge(&workers[i])
+	all.elapsed = time.Since(start)
+	for _, s := range each {
+		all.checks += s.checks
+		all.allowed += s.allowed
+		all.failed += s.failed
+		all.err = cmp.Or(all.err, s.err)
+		all.calls = append(all.calls, s.calls...)
 	}
-	return s
+	return all
 }
 
 func (s *sample) count(ok bool, err error) {
@@ -83,30 +82,17 @@ func (s *sample) count(ok bool, err error) {
 	}
 	if err != nil {
 		s.failed++
-		if s.err == nil {
-			s.err = err
-		}
+		s.err = cmp.Or(s.err, err)
 	}
-}
-
-func (s *sample) merge(w *sample) {
-	s.checks += w.checks
-	s.allowed += w.allowed
-	s.failed += w.failed
-	if s.err == nil {
-		s.err = w.err
-	}
-	s.calls = append(s.calls, w.calls...)
 }
 
 func (s *sample) second() float64 { return float64(s.checks) / s.elapsed.Seconds() }
 
-// tolerated is the share of checks that may go wrong, which on a busy machine
-// some do.
+// tolerated is the share of checks that may go wrong, which on a busy machine some do.
 const tolerated = 0.01
 
-// trouble says whether this was other work than was meant: who answers with
-// errors, or denies what others admit, is the fastest of all.
+// trouble says whether this was other work than was meant: who answers with errors, or denies what others admit, is the
+// fastest of all.
 func (s *sample) trouble(k kind, denied bool) error {
 	share := func(n int) float64 { return float64(n) / float64(max(1, s.checks)) }
 	switch {
@@ -116,7 +102,7 @@ func (s *sample) trouble(k kind, denied bool) error {
 		return fmt.Errorf("%.1f %% of its checks fail: %w", 100*share(s.failed), s.err)
 	case k == floor:
 		return nil
-	case denied && share(s.allowed) > 0.01, !denied && share(s.allowed) < 0.99:
+	case denied && share(s.allowed) > tolerated, !denied && share(s.allowed) < 1-tolerated:
 		return fmt.Errorf("it allows %.1f %%", 100*share(s.allowed))
 	}
 	return nil

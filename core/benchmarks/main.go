@@ -105,8 +105,9 @@ func finish(err error) {
 	}
 }
 
-func (r *run) table(name, title string, columns ...string) *Table {
-	t := &Table{Name: name, Title: title, Columns: columns, Reference: make(map[string]string)}
+// table begins a table whose ratios are to the row reference, if it has ratios.
+func (r *run) table(name, title, reference string) *Table {
+	t := &Table{Name: name, Title: title, Reference: reference}
 	r.tables = append(r.tables, t)
 	return t
 }

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 	"time"
 )
 
@@ -30,17 +27,11 @@ func (r *run) memory() {
 		{100_000, long, false, "100,000 even", "100,000 zipf"},
 		{r.million, long, false, "1,000,000 even", "1,000,000 zipf"},
 	}
-	one := r.table("memory-1", "In memory: ns a check, 1 goroutine")
-	many := r.table("memory-64", "In memory: ns from one check to the next, 64 goroutines")
-	size := r.table("memory-keys", "In memory: a key that is new, a million of them", "ns", "bytes")
+	one := r.table("memory-1", "In memory: ns a check, 1 goroutine", "go-limiter")
+	many := r.table("memory-64", "In memory: ns from one check to the next, 64 goroutines", "go-limiter")
+	size := r.table("memory-keys", "In memory: a key that is new, a million of them", "")
 	for _, s := range setups {
 		r.say("in memory: %s", s.even)
-		for _, t := range []*Table{one, many} {
-			if t.Columns = append(t.Columns, s.even); s.zipf != "" {
-				t.Columns = append(t.Columns, s.zipf)
-			}
-			t.against("go-limiter")
-		}
 		keys := names(s.keys)
 		even, zipf := orders(s.keys)
 		for range r.rounds {
@@ -64,7 +55,7 @@ func (r *run) memory() {
 					size.row(c).add("bytes", (heap()-before)/float64(s.keys))
 				}
 				for i, t := range []*Table{one, many} {
-					asks := spin{keys: keys, order: even, workers: []int{1, 64}[i], denied: s.denied && c.kind != floor}
+					asks := spin{keys: keys, order: even, workers: []int{1, 64}[i], denied: s.denied}
 					r.measure(t.row(c), l, s.even, asks)
 					if asks.order = zipf; s.zipf != "" {
 						r.measure(t.row(c), l, s.zipf, asks)
@@ -93,11 +84,8 @@ func (r *run) measure(row *Row, l limiter, column string, s spin) {
 	s.run(l.check) // warms up
 	runtime.GC()   // begins without what the others left
 	s.span = r.span / 5
-	if ns, err := s.run(l.check); err != nil {
-		row.fault(column, err)
-	} else {
-		row.add(column, ns)
-	}
+	got := s.run(l.check)
+	row.put(column, float64(got.elapsed)/float64(got.checks), got.trouble(row.Kind, s.denied))
 }
 
 // spin asks for keys in a given order, as fast as it can.
@@ -109,47 +97,18 @@ type spin struct {
 	denied  bool
 }
 
-// run returns the time from one check of the process to the next.
-func (s spin) run(c check) (ns float64, err error) {
-	type worker struct {
-		checks, wrong int
-		err           error
-		_             [64]byte // no two on one cache line
-	}
-	workers := make([]worker, s.workers)
+func (s spin) run(c check) sample {
 	ctx := context.Background()
-	start := time.Now()
-	var wait sync.WaitGroup
-	for i := range workers {
-		wait.Go(func() {
-			w, at, mask := &workers[i], i*len(s.order)/s.workers, len(s.order)-1
-			for time.Since(start) < s.span {
-				for range 64 { // the clock is not the limiter's
-					ok, err := c(ctx, s.keys[s.order[at&mask]])
-					if ok == s.denied || err != nil {
-						w.wrong++
-						w.err = err
-					}
-					at++
-				}
-				w.checks += 64
+	return inParallel(s.workers, func(i int, start time.Time) (got sample) {
+		at, mask := i*len(s.order)/s.workers, len(s.order)-1
+		for time.Since(start) < s.span {
+			for range 64 { // the clock is not the limiter's
+				got.count(c(ctx, s.keys[s.order[at&mask]]))
+				at++
 			}
-		})
-	}
-	wait.Wait()
-	elapsed := time.Since(start)
-	var all worker
-	for i := range workers {
-		all.checks += workers[i].checks
-		all.wrong += workers[i].wrong
-		all.err = cmp.Or(all.err, workers[i].err)
-	}
-	checks := float64(all.checks)
-	if share := float64(all.wrong) / checks; share > tolerated {
-		cause := cmp.Or(all.err, errors.New("allowed or denied against the limit"))
-		err = fmt.Errorf("%.1f %% of its checks go wrong: %w", 100*share, cause)
-	}
-	return float64(elapsed) / checks, err
+		}
+		return got
+	})
 }
 
 // heap is what is in use.

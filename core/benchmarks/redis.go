@@ -21,13 +21,8 @@ var loads = []struct {
 
 // checks measures how many checks there are in a second, and what Redis spends on one under that load.
 func (r *run) checks() {
-	second := r.table("redis-checks", "Redis: checks a second, by goroutines")
-	thread := r.table("redis-cpu", "Redis: µs of its main thread a check, under that load")
-	for _, l := range loads {
-		second.Columns, thread.Columns = append(second.Columns, l.column), append(thread.Columns, l.column)
-	}
-	second.against("redis_rate")
-	thread.against("redis_rate")
+	second := r.table("redis-checks", "Redis: checks a second, by goroutines", "redis_rate")
+	thread := r.table("redis-cpu", "Redis: µs of its main thread a check, under that load", "redis_rate")
 	s := r.server()
 	for _, l := range loads {
 		r.say("checks in Redis, %s", l.column)
@@ -43,12 +38,8 @@ func (r *run) checks() {
 				}
 				offer := load{keys: names(l.keys), workers: l.workers, span: r.span / 2}
 				sample, micros, err := s.offer(c, lim, offer, r.span/8, l.denied)
-				if err != nil {
-					second.row(c).fault(l.column, err)
-					continue
-				}
-				second.row(c).add(l.column, sample.second())
-				thread.row(c).add(l.column, micros)
+				second.row(c).put(l.column, sample.second(), err)
+				thread.row(c).put(l.column, micros, err)
 			}
 		}
 	}
@@ -58,15 +49,14 @@ func (r *run) checks() {
 // of them finds hard, so that they decide about logs of the same length.
 func (r *run) serverCost() {
 	const rate = 10_000
+	due := func(n int) time.Duration { return time.Duration(n) * time.Second / rate }
 	quotas := []int{100, 1000, 10_000}
-	t := r.table("redis-thread", "Redis: µs of its main thread at 10,000 checks a second, by quota")
+	t := r.table("redis-thread", "Redis: µs of its main thread at 10,000 checks a second, by quota", "redis_rate")
 	s := r.server()
 	for _, verb := range []string{"allow", "deny"} {
 		for _, quota := range quotas {
 			column, denied := verb+" "+number(float64(quota)), verb == "deny"
-			t.Columns = append(t.Columns, column)
-			t.Reference[column] = "redis_rate"
-			lim, offer := limit{quota: quota, window: r.span * 5 / 8}, load{workers: 16, rate: rate, span: r.span / 2}
+			lim, offer := limit{quota: quota, window: r.span * 5 / 8}, load{workers: 16, due: due, span: r.span / 2}
 			warm := 2 * lim.window // then all that keep a log drop entries
 			if denied {
 				lim.window, warm = time.Hour, r.span/16
@@ -77,11 +67,8 @@ func (r *run) serverCost() {
 			r.say("the server's cost, %s", column)
 			for range r.rounds {
 				for _, c := range append(inRedis(s.rdb)[1:], algorithms(s.rdb)...) {
-					if _, micros, err := s.offer(c, lim, offer, warm, denied); err != nil {
-						t.row(c).fault(column, err)
-					} else {
-						t.row(c).add(column, micros)
-					}
+					_, micros, err := s.offer(c, lim, offer, warm, denied)
+					t.row(c).put(column, micros, err)
 				}
 			}
 		}
@@ -110,12 +97,11 @@ func (s *server) offer(c contestant, lim limit, l load, warm time.Duration, deni
 
 // serverBytes measures what a key takes in Redis when its quota is used up.
 func (r *run) serverBytes() {
-	t := r.table("redis-bytes", "Redis: bytes, where the quota is used up")
+	t := r.table("redis-bytes", "Redis: bytes, where the quota is used up", "")
 	s := r.server()
 	r.say("bytes in Redis")
 	for _, quota := range []int{10, 100, 1000, 10_000} {
 		key, unit := "a key of "+number(float64(quota)), "a unit of "+number(float64(quota))
-		t.Columns = append(t.Columns, key, unit)
 		for _, c := range append(inRedis(s.rdb), algorithms(s.rdb)...) {
 			if c.kind == floor {
 				continue

@@ -39,55 +39,44 @@ func redisRate(rdb redis.UniversalClient) contestant {
 }
 
 func ululeRedis(rdb *redis.Client) contestant {
-	return contestant{"ulule/limiter", window, func(l limit) (limiter, error) {
-		store, err := ululeredis.NewStore(rdb)
-		return ululeOn(store, l), err
-	}}
+	return ululeOn(func() (ulule.Store, error) { return ululeredis.NewStore(rdb) })
 }
 
 func ululeMemory() contestant {
-	return contestant{"ulule/limiter", window, func(l limit) (limiter, error) {
-		return ululeOn(memory.NewStore(), l), nil
-	}}
+	return ululeOn(func() (ulule.Store, error) { return memory.NewStore(), nil })
 }
 
-func ululeOn(store ulule.Store, l limit) limiter {
-	lim := ulule.New(store, ulule.Rate{Limit: int64(l.quota), Period: l.window})
-	return limiter{check: func(ctx context.Context, key string) (bool, error) {
-		c, err := lim.Get(ctx, key)
-		return err == nil && !c.Reached, err
+func ululeOn(newStore func() (ulule.Store, error)) contestant {
+	return contestant{"ulule/limiter", window, func(l limit) (limiter, error) {
+		store, err := newStore()
+		lim := ulule.New(store, ulule.Rate{Limit: int64(l.quota), Period: l.window})
+		return limiter{check: func(ctx context.Context, key string) (bool, error) {
+			c, err := lim.Get(ctx, key)
+			return err == nil && !c.Reached, err
+		}}, err
 	}}
 }
 
 // throttledRedis reads with one pipeline and writes with a script.
 func throttledRedis(rdb *redis.Client) contestant {
-	return contestant{"throttled", bucket, func(l limit) (limiter, error) {
-		store, err := throttledredis.NewCtx(rdb, "throttled:")
-		if err != nil {
-			return limiter{}, err
-		}
-		return throttledOn(store, l)
-	}}
+	return throttledOn(func() (throttled.GCRAStoreCtx, error) { return throttledredis.NewCtx(rdb, "throttled:") })
 }
 
 func throttledMemory() contestant {
+	return throttledOn(func() (throttled.GCRAStoreCtx, error) { return memstore.NewCtx(0) }) // all keys, as others keep
+}
+
+func throttledOn(newStore func() (throttled.GCRAStoreCtx, error)) contestant {
 	return contestant{"throttled", bucket, func(l limit) (limiter, error) {
-		store, err := memstore.NewCtx(0) // 0 keeps all keys, as the others do
+		store, err := newStore()
 		if err != nil {
 			return limiter{}, err
 		}
-		return throttledOn(store, l)
+		quota := throttled.RateQuota{MaxRate: throttled.PerDuration(l.quota, l.window), MaxBurst: l.quota - 1}
+		lim, err := throttled.NewGCRARateLimiterCtx(store, quota)
+		return limiter{check: func(ctx context.Context, key string) (bool, error) {
+			limited, _, err := lim.RateLimitCtx(ctx, key, 1)
+			return err == nil && !limited, err
+		}}, err
 	}}
-}
-
-func throttledOn(store throttled.GCRAStoreCtx, l limit) (limiter, error) {
-	quota := throttled.RateQuota{MaxRate: throttled.PerDuration(l.quota, l.window), MaxBurst: l.quota - 1}
-	lim, err := throttled.NewGCRARateLimiterCtx(store, quota)
-	if err != nil {
-		return limiter{}, err
-	}
-	return limiter{check: func(ctx context.Context, key string) (bool, error) {
-		limited, _, err := lim.RateLimitCtx(ctx, key, 1)
-		return err == nil && !limited, err
-	}}, nil
 }

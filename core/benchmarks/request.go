@@ -9,54 +9,48 @@ import (
 	"github.com/sashlimit/sash/core"
 )
 
-// requests measures whole requests: what a limiter in the process's own memory
-// adds to a handler that does nothing.
+// requests measures whole requests: what a limiter in the process's own memory adds to a handler that does nothing.
 func (r *run) requests() {
-	t := r.table("request", "A whole request: what a limiter adds to the handler alone",
-		"ns", "added ns", "added B", "added allocs", "denied: added ns", "denied: added B", "denied: added allocs")
+	t := r.table("request", "A whole request: what a limiter adds to the handler alone", "")
 	type turn struct {
 		row    *Row
 		make   func() request
-		denied bool
+		prefix string        // of its columns: of denied requests
 		fill   time.Duration // until its log is as long as it will be
 	}
+	const denied = "denied: "
 	roomy, narrow := limit{quota: core.MaxQuota, window: time.Second}, limit{quota: 2, window: time.Hour}
 	for _, f := range frameworks {
-		sash := func(l limit) request { return f.sash(one(l)) }
 		alone := t.named(f.name+": the handler alone", floor)
 		own := t.named(f.name+": sash", exact)
 		other := t.named(f.name+": "+f.other, f.kind)
 		turns := []turn{
 			{row: alone, make: f.bare},
-			{row: own, make: func() request { return sash(roomy) }, fill: roomy.window},
+			{row: own, make: func() request { return f.sash(one(roomy)) }, fill: roomy.window},
 			{row: other, make: func() request { return f.limit(roomy) }},
-			{row: own, make: func() request { return sash(narrow) }, denied: true},
-			{row: other, make: func() request { return f.limit(narrow) }, denied: true},
+			{row: own, make: func() request { return f.sash(one(narrow)) }, prefix: denied},
+			{row: other, make: func() request { return f.limit(narrow) }, prefix: denied},
 		}
 		r.say("a request through %s", f.name)
 		for range r.more() {
 			var bare cost
 			for i, turn := range turns {
 				do := turn.make() // anew, so that nobody's heap holds the logs of the others
-				c, err := do.measure(max(turn.fill, r.span/32), r.span/3, turn.denied)
-				prefix := ""
-				if turn.denied {
-					prefix = "denied: "
-				}
-				switch {
-				case err != nil:
-					turn.row.fault(prefix+"added ns", err)
+				c, err := do.measure(max(turn.fill, r.span/32), r.span/3, turn.prefix == denied)
+				if err != nil {
+					turn.row.fault(turn.prefix+"added ns", err)
 					continue
-				case !turn.denied:
+				}
+				if turn.prefix == "" {
 					turn.row.add("ns", c.ns)
 				}
 				if i == 0 {
 					bare = c
 					continue
 				}
-				turn.row.add(prefix+"added ns", c.ns-bare.ns)
-				turn.row.add(prefix+"added B", c.bytes-bare.bytes)
-				turn.row.add(prefix+"added allocs", c.allocs-bare.allocs)
+				turn.row.add(turn.prefix+"added ns", c.ns-bare.ns)
+				turn.row.add(turn.prefix+"added B", c.bytes-bare.bytes)
+				turn.row.add(turn.prefix+"added allocs", c.allocs-bare.allocs)
 			}
 		}
 	}
@@ -89,8 +83,7 @@ func (do request) measure(warm, span time.Duration, denied bool) (cost, error) {
 	}, err
 }
 
-// repeat sends requests for a while. Another status than the given one is an
-// error, because it would be other work.
+// repeat sends requests for a while. Another status than the given one is an error, because it would be other work.
 func (do request) repeat(span time.Duration, status int) (n float64, err error) {
 	for start := time.Now(); time.Since(start) < span; n += 64 { // the clock is not the limiter's
 		for range 64 {

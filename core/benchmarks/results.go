@@ -70,7 +70,7 @@ func lastResults(dir, name string) (*results, error) {
 	return r, json.Unmarshal(text, r)
 }
 
-// write leaves the results where people look for them: in a file, in charts, and between two marks of README.md.
+// write leaves the results where people look for them: in a file, in charts and in README.md.
 func (r *results) write(dir, name string) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -81,23 +81,7 @@ func (r *results) write(dir, name string) error {
 	for _, c := range r.charts() {
 		files["charts/"+c.file+".svg"] = c.svg()
 	}
-	if files["README.md"], err = replaced(filepath.Join(dir, "README.md"), name, r.markdown()); err != nil {
-		return err
-	}
-	return writeFiles(dir, files)
-}
-
-func writeFiles(dir string, files map[string][]byte) error {
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, text, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return write(dir, name, r.markdown(), files)
 }
 
 // charts are those of the tables that there are.
@@ -144,17 +128,27 @@ func (r *results) text() string {
 	return b.String()
 }
 
-// replaced returns the file at path with another text between the two marks of this name.
-func replaced(path, name, text string) ([]byte, error) {
+// write writes files to a folder, and a text between the two marks of this name in its README.md.
+func write(dir, name, text string, files map[string][]byte) error {
 	begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
-	old, err := os.ReadFile(path)
+	old, err := os.ReadFile(filepath.Join(dir, "README.md"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	before, rest, ok := bytes.Cut(old, []byte(begin))
 	_, after, also := bytes.Cut(rest, []byte(end))
 	if !ok || !also {
-		return nil, fmt.Errorf("%s has no marks for %s", path, name)
+		return fmt.Errorf("README.md of %s has no marks for %s", dir, name)
 	}
-	return slices.Concat(before, []byte(begin+text+end), after), nil
+	files["README.md"] = slices.Concat(before, []byte(begin+text+end), after)
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }

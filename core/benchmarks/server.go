@@ -70,8 +70,7 @@ func (s *server) bytes() (n int64) {
 	return n
 }
 
-// program is the testing.TB of a program that is no test, as far as redistest
-// asks for one.
+// program is the testing.TB of a program that is no test, as far as redistest asks for one.
 type program struct {
 	testing.TB // nil, and there for the method that nobody else can have
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 )
 
@@ -149,17 +150,14 @@ func (c *chart) svg() []byte {
 }
 
 func (c *chart) legend() (entries [][2]string) {
-	used := make(map[kind]bool)
-	for _, p := range c.panels {
-		for _, b := range p.bars {
-			used[b.kind] = true
-		}
-	}
 	for _, e := range [][2]string{
 		{string(exact), "exact"}, {string(window), "fixed or weighed windows"},
 		{string(bucket), "GCRA or token bucket"}, {string(floor), "the least it can cost"},
 	} {
-		if used[kind(e[0])] {
+		isUsed := func(p panel) bool {
+			return slices.ContainsFunc(p.bars, func(b bar) bool { return string(b.kind) == e[0] })
+		}
+		if slices.ContainsFunc(c.panels, isUsed) {
 			entries = append(entries, e)
 		}
 	}

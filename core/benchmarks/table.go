@@ -10,11 +10,11 @@ import (
 
 // Table is what was measured of some contestants in one respect.
 type Table struct {
-	Name      string            `json:"name"`
-	Title     string            `json:"title"`
-	Columns   []string          `json:"columns"`
-	Reference map[string]string `json:"reference,omitempty"` // the row that a column's ratios are to
-	Rows      []*Row            `json:"rows"`
+	Name      string   `json:"name"`
+	Title     string   `json:"title"`
+	Columns   []string `json:"columns"`
+	Reference string   `json:"reference,omitempty"` // the row that all ratios are to
+	Rows      []*Row   `json:"rows"`
 }
 
 // Row is one contestant.
@@ -22,6 +22,8 @@ type Row struct {
 	Name  string           `json:"name"`
 	Kind  kind             `json:"kind"`
 	Cells map[string]*Cell `json:"cells"`
+
+	table *Table
 }
 
 // Cell has a number of each round, or says why it has none.
@@ -38,27 +40,36 @@ func (t *Table) named(name string, k kind) *Row {
 			return r
 		}
 	}
-	r := &Row{name, k, make(map[string]*Cell)}
+	r := &Row{name, k, make(map[string]*Cell), t}
 	t.Rows = append(t.Rows, r)
 	return r
 }
 
-func (r *Row) add(column string, value float64) {
-	c := r.Cells[column]
-	if c == nil {
-		c = new(Cell)
-		r.Cells[column] = c
+// cell returns a cell of a column, which is the table's last if it is new.
+func (r *Row) cell(column string) *Cell {
+	if !slices.Contains(r.table.Columns, column) {
+		r.table.Columns = append(r.table.Columns, column)
 	}
+	if r.Cells[column] == nil {
+		r.Cells[column] = new(Cell)
+	}
+	return r.Cells[column]
+}
+
+func (r *Row) add(column string, value float64) {
+	c := r.cell(column)
 	value, _ = strconv.ParseFloat(strconv.FormatFloat(value, 'g', 5, 64), 64) // the others are chance
 	c.Rounds = append(c.Rounds, value)
 }
 
-func (r *Row) fault(column string, err error) { r.Cells[column] = &Cell{Fault: err.Error()} }
+func (r *Row) fault(column string, err error) { *r.cell(column) = Cell{Fault: err.Error()} }
 
-// against makes a row the one that all ratios are to.
-func (t *Table) against(row string) {
-	for _, column := range t.Columns {
-		t.Reference[column] = row
+// put adds a number unless measuring it has failed.
+func (r *Row) put(column string, value float64, err error) {
+	if err != nil {
+		r.fault(column, err)
+	} else {
+		r.add(column, value)
 	}
 }
 
@@ -78,10 +89,10 @@ func (t *Table) value(row, column string) (float64, bool) {
 	return median(all), all != nil
 }
 
-// ratio is the median of the ratios within each round: what slows down the
-// machine for a while slows down both sides of a ratio.
+// ratio is the median of the ratios within each round: what slows down the machine for a while slows down both sides of
+// a ratio.
 func (t *Table) ratio(row, column string) (float64, bool) {
-	a, b := t.rounds(row, column), t.rounds(t.Reference[column], column)
+	a, b := t.rounds(row, column), t.rounds(t.Reference, column)
 	var each []float64
 	for i := range min(len(a), len(b)) {
 		each = append(each, a[i]/b[i])

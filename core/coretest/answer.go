@@ -35,6 +35,33 @@ const (
 		`"violated-policies":["3-per-10s"]}`
 )
 
+// What calls of Connect and gRPC are told.
+const (
+	deniedCall = `{"code":"resource_exhausted","message":"Quota Exceeded: Try again in 10 seconds.",` +
+		`"details":[{"type":"google.rpc.RetryInfo","value":"CgIICg"}]}`
+	deniedStream = "\x02\x00\x00\x00\x99" + `{"error":` + deniedCall + `}`
+)
+
+var (
+	deniedGRPC = fields{
+		"Grpc-Status": "8", "Grpc-Message": "Quota Exceeded: Try again in 10 seconds.",
+		"Grpc-Retry-Pushback-Ms": "10000",
+		"Grpc-Status-Details-Bin": "CAgSKFF1b3RhIEV4Y2VlZGVkOiBUcnkgYWdhaW4gaW4gMTAgc2Vjb25kcy4a" +
+			"MAoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIECgIICg",
+	}
+	brokenGRPC = fields{"Grpc-Status": "13", "Grpc-Message": "Internal Server Error"}
+)
+
+// rpc returns the header fields of a call that is refused.
+func rpc(mediaType string, all ...fields) fields {
+	f := fields{}
+	for _, more := range all {
+		maps.Copy(f, more)
+	}
+	f["Content-Type"] = mediaType
+	return f
+}
+
 // fields are the header fields of an answer.
 type fields = map[string]string
 
@@ -69,7 +96,7 @@ func checkFields(t *testing.T, desc string, r *http.Response, want fields) {
 	for _, name := range []string{"Date", "Content-Length", "Connection", "Transfer-Encoding"} {
 		got.Del(name)
 	}
-	if r.StatusCode == http.StatusOK {
+	if _, typed := want["Content-Type"]; !typed {
 		got.Del("Content-Type")
 	}
 	expected := http.Header{}

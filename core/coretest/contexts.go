@@ -2,47 +2,16 @@ package coretest
 
 import (
 	"context"
+	"net/http"
 	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 )
-
-// Callbacks take the framework's context.
-func (s handlers[C]) callbacks(t *testing.T) {
-	app := s.App(nil, s.served,
-		func(next func(C) error) func(C) error {
-			return func(c C) error { s.Set(c, "user", s.Header(c, "X-User")); return next(c) }
-		},
-		s.New(
-			core.LimitBy(func(c C) core.Limits {
-				if s.Header(c, "Plan") == "pro" {
-					return core.Limits{core.PerMinute(20)}
-				}
-				return core.Limits{core.PerMinute(4)}
-			}),
-			core.First(
-				core.ByValue("user"),
-				core.By(func(c C) (string, error) { return s.Header(c, "Id"), nil }),
-				core.Global(),
-			),
-			core.WithSkip(func(c C) bool { return s.Header(c, "Health") != "" }),
-			core.WithCost(func(c C) int { return len(s.Header(c, "Unit")) + 1 }),
-		))
-	ask := func(want string, header ...string) {
-		t.Helper()
-		if got := get(t, app, header...).Header().Get("RateLimit"); got != want {
-			t.Errorf("%v: RateLimit %s, want %s", header, got, want)
-		}
-	}
-	ask(`"4-per-minute";r=3;t=60`, "X-User", "ann")
-	ask(`"4-per-minute";r=3;t=60`, "Id", "bob")
-	ask(`"4-per-minute";r=3;t=60`)
-	ask(``, "Health", "1")
-	ask(`"4-per-minute";r=1;t=60`, "X-User", "ann", "Unit", "1")
-	ask(`"20-per-minute";r=16;t=60`, "X-User", "ann", "Plan", "pro")
-}
 
 type contextKey struct{}
 
@@ -72,34 +41,88 @@ func (s handlers[C]) values(t *testing.T) {
 	}
 }
 
-// What a key leaves in the context, as those of jwtkey leave claims, is there for callbacks and handlers.
-func (s handlers[C]) contextOfKeys(t *testing.T) {
+// Callbacks take the framework's context. What a key leaves there, as those of jwtkey leave claims, is there for
+// further callbacks and handlers. A request of a unit test has a peer.
+func (s handlers[C]) callbacks(t *testing.T) {
 	var seen []any
 	note := func(c C) { seen = append(seen, s.Context(c).Value(contextKey{})) }
-	key := core.KeyOf("plan", func(r adapter.Request) (scope, text string, err error) {
+	plan := core.KeyOf("plan", func(r adapter.Request) (scope, text string, err error) {
 		if q, ok := r.(adapter.ContextSetter); ok {
 			q.SetContext(context.WithValue(r.Context(), contextKey{}, "pro"))
 		}
-		return "", "ann", nil
+		return "", "acme", nil
 	})
+	user := core.By(func(c C) (string, error) { note(c); return s.Header(c, "User"), nil })
 	app := s.App(nil, func(c C) error { note(c); return s.served(c) },
-		s.New(core.LimitBy(func(c C) core.Limits { note(c); return core.Limits{core.PerHour(3)} }), key,
+		s.New(core.LimitBy(func(c C) core.Limits { note(c); return core.Limits{core.PerHour(3)} }),
+			core.Join(plan, user, core.ByIP()), core.WithSkip(func(c C) bool { note(c); return false }),
+			core.WithCost(func(c C) int { note(c); return len(s.Header(c, "User")) }),
 			core.WithRefund(func(c C, _ int) bool { note(c); return false })))
-	if w := get(t, app); w.Code != 200 || !slices.Equal(seen, []any{"pro", "pro", "pro"}) {
-		t.Errorf("status %d, seen %v", w.Code, seen)
+	w := get(t, app)
+	if left := w.Header().Get("RateLimit"); w.Code != 200 || left != `"3-per-hour";r=0;t=3600` ||
+		!slices.Equal(seen, []any{nil, "pro", "pro", "pro", "pro", "pro"}) {
+		t.Errorf("status %d, RateLimit %s, seen %v", w.Code, left, seen)
 	}
 }
 
-// Requests of unit tests have a peer, and are limited by it.
-func (s handlers[C]) unitTests(t *testing.T) {
-	l := limiterFor(t, core.NewMemoryStore(), core.PerMinute(2), core.ByIP())
-	app := s.App(nil, s.served, s.From(l))
-	for i, want := range []int{200, 200, 429} {
-		if w := get(t, app); w.Code != want {
-			t.Errorf("request %d: status %d, body %s; want %d", i+1, w.Code, w.Body, want)
+// Frameworks use contexts and memory again. What a decision tells of its request stays that of its request, among many
+// at the same time, of which some fail or panic.
+func (s handlers[C]) pooled(t *testing.T) {
+	const clients, rounds = 50, 20
+	var wrong, asked, kept atomic.Int64
+	l := limiterFor(t, core.NewMemoryStore(), core.Limits{core.PerHour(1 << 20), core.InFlight(clients)}, byUser,
+		core.WithDecisionInContext(), core.WithRefund(func(c C, status int) bool {
+			if asked.Add(1); s.Header(c, "Status") != strconv.Itoa(status) {
+				wrong.Add(1)
+			}
+			return status != http.StatusOK
+		}))
+	fail := func(c C, status int) error {
+		if s.Error != nil {
+			return s.Error(status, "failed", nil)
+		}
+		return s.Answer(c, status, "failed")
+	}
+	recovers := func(next func(C) error) func(C) error {
+		return func(c C) (err error) {
+			defer func() {
+				if recover() != nil {
+					err = fail(c, 500)
+				}
+			}()
+			return next(c)
 		}
 	}
-	if d, err := l.Peek(t.Context(), "192.0.2.1"); err != nil || d.Used != 2 {
-		t.Errorf("%d units used by 192.0.2.1, %v; want 2", d.Used, err)
+	app := s.App(nil, func(c C) error {
+		if _, ok := core.DecisionFrom(s.Context(c)); !ok {
+			wrong.Add(1)
+		}
+		switch s.Header(c, "Status") {
+		case "404":
+			return fail(c, 404)
+		case "500":
+			panic("boom")
+		}
+		kept.Add(1)
+		return s.served(c)
+	}, recovers, s.From(l))
+	var all sync.WaitGroup
+	for i := range clients {
+		all.Go(func() {
+			for round := range rounds {
+				status := []string{"200", "404", "500"}[(i+round)%3]
+				if w := get(t, app, "Status", status); strconv.Itoa(w.Code) != status {
+					wrong.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	d, err := l.Peek(t.Context(), "ann")
+	if limits := d.Limits(); err != nil || limits[0].Used != int(kept.Load()) || limits[1].Used != 0 {
+		t.Errorf("%+v, %v; want %d units used, and no permit", limits, err, kept.Load())
+	}
+	if wrong.Load() > 0 || asked.Load() != clients*rounds {
+		t.Errorf("%d wrong, %d asked, want %d", wrong.Load(), asked.Load(), clients*rounds)
 	}
 }

@@ -1,19 +1,12 @@
 package coretest
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -21,6 +14,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/testlen"
 )
 
 // maxWait bounds waits that end at once unless an adapter is broken.
@@ -28,539 +22,261 @@ const maxWait = 30 * time.Second
 
 type mount = func(next http.Handler, limiters ...*core.Limiter) http.Handler
 
-// responses checks that WithRefund is called with the status that was sent, and that no permit is left behind.
+const (
+	same  = 0  // as the client gets
+	other = -1 // whatever
+	gone  = adapter.StatusClientClosedRequest
+)
+
+// responseTable is what handlers do, the status that the client gets, which is 0 if the connection is cut, and that
+// which WithRefund gets.
+var responseTable = []struct {
+	desc          string
+	client, asked int
+	serve         http.HandlerFunc
+}{
+	{"nothing", 200, same, silent},
+	{"404", 404, same, sends(404)},
+	{"a body that is copied", 200, same, writes(func(w http.ResponseWriter) { io.Copy(w, strings.NewReader(text)) })},
+	{"an error before the first byte", 500, same, writes(func(w http.ResponseWriter) {
+		if _, err := io.Copy(w, iotest.ErrReader(io.ErrUnexpectedEOF)); err != nil {
+			http.Error(w, "down", 500)
+		}
+	})},
+	{"nothing copied", 404, same, writes(func(w http.ResponseWriter) {
+		io.Copy(w, strings.NewReader(""))
+		w.WriteHeader(404)
+	})},
+	{"events, and a status too late", 200, same, writes(func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range 3 {
+			io.WriteString(w, "data: 1\n\n")
+			flush(w)
+		}
+		w.WriteHeader(500)
+	})},
+	// Frameworks differ in which of several statuses they send, and echo sends only the first.
+	{"two statuses", other, same, sends(404, 500)},
+	{"an empty write", other, same, writes(func(w http.ResponseWriter) { w.Write(nil); w.WriteHeader(404) })},
+	{"early hints alone", other, same, sends(103)},
+	{"103, then 404", other, same, sends(103, 404)},
+	{"a panic", 0, 500, panics},
+	{"a panic after a body", 201, same, writes(func(w http.ResponseWriter) {
+		w.WriteHeader(201)
+		w.Write(make([]byte, 64<<10))
+		panic("boom")
+	})},
+	{"http.ErrAbortHandler after a flush", 200, same, writes(func(w http.ResponseWriter) {
+		w.WriteHeader(200)
+		flush(w)
+		panic(http.ErrAbortHandler)
+	})},
+
+	// The client may leave to get a refund.
+	{"left: nothing", 0, gone, leaves(nil, silent)},
+	{"left: a header alone", 0, gone, leaves(nil, sends(502))},
+	{"left: a panic", 0, gone, leaves(nil, panics)},
+	{"left: 200 all the same", 0, 200, leaves(nil, served)},
+	{"left: 404 all the same", 0, 404, leaves(nil, http.NotFound)},
+	{"left: after a header was sent", 0, 200, leaves(silent, served)},
+	{"left: after 404 was sent", 0, 404, leaves(http.NotFound, silent)},
+	{"left: after 200 was sent, and a panic", 0, 200, leaves(served, panics)},
+
+	{"HTTP/1: Goexit", 0, 500, writes(func(http.ResponseWriter) { runtime.Goexit() })},
+	{"HTTP/1: a hijack", 0, other, drops},
+	{"HTTP/1: an upgrade", 101, same, upgrades},
+	{"HTTP/1: an upgrade by http.Hijacker", 101, same, writes(func(w http.ResponseWriter) {
+		echo(w.(http.Hijacker).Hijack())
+	})},
+	{"HTTP/1: an upgrade and a panic", 101, same, writes(func(w http.ResponseWriter) {
+		upgrades(w, nil)
+		panic("boom")
+	})},
+}
+
+func writes(f func(w http.ResponseWriter)) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { f(w) }
+}
+
+func sends(statuses ...int) http.HandlerFunc {
+	return writes(func(w http.ResponseWriter) {
+		for _, status := range statuses {
+			w.WriteHeader(status)
+		}
+	})
+}
+
+func flush(w http.ResponseWriter) { http.NewResponseController(w).Flush() }
+
+// leaves is a handler whose client leaves, after what first has sent if it is not nil.
+func leaves(first, then http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if first != nil {
+			first(w, r)
+			flush(w)
+		}
+		hangUp(r.Context())
+		<-r.Context().Done()
+		then(w, r)
+	}
+}
+
+var (
+	silent = writes(func(http.ResponseWriter) {})
+	served = writes(func(w http.ResponseWriter) { io.WriteString(w, text) })
+	panics = writes(func(http.ResponseWriter) { panic("boom") })
+	drops  = writes(func(w http.ResponseWriter) { // the connection, which it takes over
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			c.Close()
+		}
+	})
+	upgrades = writes(func(w http.ResponseWriter) { echo(http.NewResponseController(w).Hijack()) })
+)
+
+// upgradeFields are of a request for an upgrade, and of its answer.
+const upgradeFields = "Connection: Upgrade\r\nUpgrade: echo\r\n"
+
+// echo answers a request for an upgrade, and then sends what it receives.
+func echo(c net.Conn, in io.Reader, err error) {
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n"+upgradeFields+"\r\n")
+	io.Copy(c, in)
+}
+
+// checkEcho checks that the other end is [echo].
+func checkEcho(t *testing.T, desc string, in io.Reader, out io.Writer) {
+	t.Helper()
+	answer := make([]byte, 5)
+	io.WriteString(out, "ping\n")
+	if _, err := io.ReadFull(in, answer); string(answer) != "ping\n" {
+		t.Errorf("%s: the connection says %q, %v", desc, answer, err)
+	}
+}
+
+// responses checks that WithRefund gets the status that was sent, or [gone] if the client had left before, and that no
+// permit is left behind: of two limiters, many times.
 func responses(t *testing.T, m mount) {
 	for protocol, two := range map[string]bool{"HTTP1": false, "HTTP2": true} {
 		t.Run(protocol, func(t *testing.T) {
-			t.Run("HangUp", func(t *testing.T) { hangUp(t, m, two) })
-			t.Run("Leaving", func(t *testing.T) { leaving(t, m, two) })
-			t.Run("Endings", func(t *testing.T) { endings(t, m, two) })
-			t.Run("Permits", func(t *testing.T) { permits(t, m, two) })
+			for _, c := range responseTable {
+				if two && strings.HasPrefix(c.desc, "HTTP/1") {
+					continue
+				}
+				t.Run(c.desc, func(t *testing.T) {
+					e := newRefundServer(t, m, two, c.serve)
+					for range testlen.Of(10, 200) {
+						client, asked := e.exchange(t, c.client == 101)
+						want := c.asked
+						if want == same {
+							want = client
+						}
+						if client != c.client && c.client != other || asked != want && want != other {
+							t.Errorf("status %d, asked about %d; want %d, %d", client, asked, c.client, want)
+						}
+					}
+				})
+			}
 		})
 	}
-	t.Run("HalfClosed", func(t *testing.T) { halfClosed(t, m) })
-	t.Run("Upgrade", func(t *testing.T) { upgrade(t, m) })
-	t.Run("TwoLimiters", func(t *testing.T) { refundsOfTwo(t, m) })
 }
 
-// refundServer serves a handler behind a limiter of three an hour and one at a time, which refunds a request if f says
-// so of its status.
+// refundServer serves a handler behind two limiters of one request at a time, of which the inner one refunds each.
 type refundServer struct {
-	limiter *core.Limiter
-	server  *httptest.Server
-	asked   chan int      // the statuses that f was called with
-	ended   chan struct{} // receives when a request has been served and, if f says so, refunded
+	inner, outer *core.Limiter
+	server       *httptest.Server
+	asked        chan int      // the statuses that WithRefund gets, of the outer limiter negative
+	left         chan struct{} // receives when the client is to leave
+	ended        chan struct{} // receives when a request has been served and refunded
 }
 
-// newRefundServer has other middleware outside the limiter.
-func newRefundServer(
-	t *testing.T, m mount, two bool, f func(status int) bool, h http.Handler, outside func(http.Handler) http.Handler,
-) *refundServer {
+func newRefundServer(t *testing.T, m mount, two bool, h http.HandlerFunc) *refundServer {
 	t.Helper()
-	e := &refundServer{asked: make(chan int, 100), ended: make(chan struct{}, 100)}
-	l, err := core.New(core.Limits{core.PerHour(3), core.InFlight(1)}, core.ByIP(),
-		core.WithRefund(func(_ context.Context, status int) bool {
-			e.asked <- status
-			return f(status)
-		}))
-	if err != nil {
-		t.Fatal(err)
+	e := &refundServer{asked: make(chan int, 9), left: make(chan struct{}, 1), ended: make(chan struct{}, 9)}
+	limit := func(name string, sign int) *core.Limiter {
+		return limiterFor(t, core.NewMemoryStore(), core.Limits{core.PerHour(300), core.InFlight(1)}, core.ByIP(),
+			core.WithName(name), core.WithRefund(func(_ context.Context, status int) bool {
+				e.asked <- sign * status
+				return sign > 0
+			}))
 	}
-	e.limiter = l
+	e.outer, e.inner = limit("outer", -1), limit("inner", 1)
 	limited := m(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, permits := e.used(t); permits != 1 {
-			t.Errorf("%d permits are held while the handler runs", permits)
+		if e.permits(t) != 2 {
+			t.Error("no permits are held while the handler runs")
 		}
-		h.ServeHTTP(w, r)
-	}), l)
-	e.server = httptest.NewUnstartedServer(outside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h(w, r)
+	}), e.outer, e.inner)
+	e.server = startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() { e.ended <- struct{}{} }()
-		limited.ServeHTTP(w, r)
-	})))
-	e.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	if e.server.EnableHTTP2 = two; two {
-		e.server.StartTLS()
-	} else {
-		e.server.Start()
-	}
-	t.Cleanup(e.server.Close)
+		limited.ServeHTTP(w, r.WithContext(withHangUp(r.Context(), func() { e.left <- struct{}{} })))
+	}), two)
 	return e
 }
 
-func always(int) bool { return true }
-
-func untouched(h http.Handler) http.Handler { return h }
-
-func (e *refundServer) used(t *testing.T) (units, permits int) {
+// permits are those that are held of both limiters.
+func (e *refundServer) permits(t *testing.T) (n int) {
 	t.Helper()
-	d, err := e.limiter.Peek(context.WithoutCancel(t.Context()), "127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
+	for _, l := range []*core.Limiter{e.outer, e.inner} {
+		d, err := l.Peek(context.WithoutCancel(t.Context()), "127.0.0.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n += d.Limits()[1].Used; l == e.inner && d.Limits()[1].Used == 0 && d.Limits()[0].Used > 0 {
+			t.Errorf("%d units used, want them given back although a context is done", d.Limits()[0].Used)
+		}
 	}
-	return d.Limits()[0].Used, d.Limits()[1].Used
+	return n
 }
 
-// do sends a request and calls f with the response, or with nil if ctx ended before it came. Then it waits until
-// the handler has returned, and returns the status that WithRefund was called with, or 0.
-func (e *refundServer) do(ctx context.Context, t *testing.T, f func(*http.Response)) (asked int) {
+// exchange sends a request, and leaves when it is told to. It returns the status that the client gets, and the one that
+// both limiters were asked about when the handler had ended, the inner one first.
+func (e *refundServer) exchange(t *testing.T, upgrade bool) (client, asked int) {
 	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		select {
+		case <-e.left:
+		case <-ctx.Done():
+		}
+	}()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.server.URL, http.NoBody) // a POST is not retried
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := e.server.Client().Do(r)
-	if f(response); err == nil {
+	if upgrade {
+		r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
+	}
+	if response, err := e.server.Client().Do(r); err == nil {
+		client = response.StatusCode
+		if c, ok := response.Body.(io.ReadWriter); ok {
+			checkEcho(t, "upgraded", c, c)
+		} else {
+			io.Copy(io.Discard, response.Body)
+		}
 		response.Body.Close()
 	}
-	e.wait(t)
-	select {
-	case asked = <-e.asked:
-	default:
+	if ctx.Err() != nil {
+		client = 0 // it may have seen a status, or not
 	}
-	return asked
-}
-
-func (e *refundServer) wait(t *testing.T) {
-	t.Helper()
+	cancel()
 	select {
 	case <-e.ended:
 	case <-time.After(maxWait):
 		t.Fatal("the handler has not ended")
 	}
-	if _, permits := e.used(t); permits != 0 {
-		t.Fatalf("%d permits are left behind", permits)
+	if n := e.permits(t); n != 0 {
+		t.Fatalf("%d permits are left behind", n)
 	}
-}
-
-// proxy passes requests on to a server that h serves.
-func proxy(t *testing.T, h http.HandlerFunc) *httputil.ReverseProxy {
-	t.Helper()
-	upstream := httptest.NewServer(h)
-	t.Cleanup(upstream.Close)
-	target, err := url.Parse(upstream.URL)
-	if err != nil {
-		t.Fatal(err)
+	if len(e.asked) == 0 {
+		return client, 0
 	}
-	return &httputil.ReverseProxy{
-		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	inner, outer := <-e.asked, <-e.asked
+	if inner != -outer || inner < 0 || len(e.asked) > 0 {
+		t.Errorf("asked about %d, then %d, and %d more", inner, outer, len(e.asked))
 	}
-}
-
-// hangUp has 20 clients that hang up in order to get a refund: three are served, and none is refunded.
-func hangUp(t *testing.T, m mount, two bool) {
-	faults := func(status int) bool { return status >= 500 }
-	for _, c := range []struct {
-		desc   string
-		before bool // the client leaves before the response
-		asked  int
-		serve  http.HandlerFunc // of the server behind the proxy
-	}{
-		{"in mid-body", false, 200, func(w http.ResponseWriter, r *http.Request) {
-			w.Write(make([]byte, 64<<10))
-			http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		}},
-		{"after the header", false, 200, func(w http.ResponseWriter, r *http.Request) {
-			http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		}},
-		{"before the response", true, adapter.StatusClientClosedRequest, func(_ http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-		}},
-	} {
-		t.Run(c.desc, func(t *testing.T) {
-			arrived := make(chan bool, 1)
-			e := newRefundServer(t, m, two, faults, proxy(t, func(w http.ResponseWriter, r *http.Request) {
-				arrived <- true
-				c.serve(w, r)
-			}), untouched)
-			served := 0
-			for range 20 {
-				ctx, cancel := context.WithCancel(t.Context())
-				if c.before {
-					stop := make(chan bool)
-					go func() {
-						defer cancel()
-						select {
-						case <-arrived:
-						case <-stop:
-						}
-					}()
-					defer close(stop)
-				}
-				denied := false
-				asked := e.do(ctx, t, func(r *http.Response) {
-					if denied = r != nil && r.StatusCode == http.StatusTooManyRequests; !denied && r != nil {
-						<-arrived
-						if r.StatusCode != http.StatusOK {
-							t.Errorf("status %d", r.StatusCode)
-						}
-					}
-					cancel()
-				})
-				if denied {
-					continue
-				}
-				if served++; asked != c.asked {
-					t.Errorf("asked about %d, want %d", asked, c.asked)
-				}
-			}
-			if served != 3 {
-				t.Errorf("%d of 20 were served, want 3", served)
-			}
-		})
-	}
-}
-
-// leaving checks the status that WithRefund gets if the client leaves while the handler runs.
-func leaving(t *testing.T, m mount, two bool) {
-	gone := adapter.StatusClientClosedRequest
-	nothing := func(http.ResponseWriter, *http.Request) {}
-	body := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }
-	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
-	ended := make(chan struct{})
-	defer close(ended)
-	// A handler that ended with its context would sometimes win the race: http.TimeoutHandler takes whichever is first.
-	waits := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended })
-	for _, c := range []struct {
-		desc          string
-		before, after http.HandlerFunc // the client leaves
-		asked         int
-	}{
-		{"nothing", nil, nothing, gone},
-		{"500", nil, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", 500) }, gone},
-		{"502, a header alone", nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, gone},
-		{"a panic", nil, func(http.ResponseWriter, *http.Request) { panic("boom") }, gone},
-		{"http.ErrAbortHandler", nil, abort, gone},
-		{"200 all the same", nil, body, 200},
-		{"404 all the same", nil, http.NotFound, 404},
-		{"within http.TimeoutHandler", nil, http.TimeoutHandler(waits, time.Hour, "").ServeHTTP, gone},
-		{"after 200 has been read", body, nothing, 200},
-		{"after 404 has been read", http.NotFound, nothing, 404},
-		{"after 200 has been read, and a panic", body, abort, 200},
-		{"after a header has been read", nothing, body, 200},
-	} {
-		t.Run(c.desc, func(t *testing.T) {
-			arrived := make(chan bool, 1)
-			e := newRefundServer(t, m, two, always, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if c.before != nil {
-					c.before(w, r)
-					http.NewResponseController(w).Flush()
-				}
-				arrived <- true
-				<-r.Context().Done()
-				c.after(w, r)
-			}), untouched)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if c.before == nil {
-				go func() {
-					<-arrived
-					cancel()
-				}()
-			}
-			if asked := e.do(ctx, t, func(*http.Response) { cancel() }); asked != c.asked {
-				t.Errorf("asked about %d, want %d", asked, c.asked)
-			}
-			if units, _ := e.used(t); units != 0 {
-				t.Errorf("%d units used, want it given back although its context is done", units)
-			}
-		})
-	}
-}
-
-// endings checks the status that WithRefund gets if the client waits for the response.
-func endings(t *testing.T, m mount, two bool) {
-	const either = -1 // any status, if the client's and WithRefund's are equal
-	timeout := func(d time.Duration, h http.HandlerFunc) http.HandlerFunc {
-		return http.TimeoutHandler(h, d, "").ServeHTTP
-	}
-	panics := func(http.ResponseWriter, *http.Request) { panic("boom") }
-	ended := make(chan struct{})
-	defer close(ended)
-	// A handler that ended with its context would sometimes win the race: http.TimeoutHandler takes whichever is first.
-	waits := func(http.ResponseWriter, *http.Request) { <-ended }
-	caught := func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			recover()
-			w.WriteHeader(503)
-		}()
-		panics(w, r)
-	}
-	for _, c := range []struct {
-		desc    string
-		handler http.HandlerFunc
-		status  int // that the client gets, or 0 where the connection is cut
-		asked   int
-	}{
-		{"nothing", func(http.ResponseWriter, *http.Request) {}, 200, 200},
-		{"a body that is copied", func(w http.ResponseWriter, _ *http.Request) {
-			io.Copy(w, strings.NewReader(text))
-		}, 200, 200},
-		{"flushed", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, 200, 200},
-		{"304", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, 304, 304},
-		{"404", http.NotFound, 404, 404},
-		{"a status too late", func(w http.ResponseWriter, _ *http.Request) {
-			io.WriteString(w, text)
-			w.WriteHeader(500)
-		}, 200, 200},
-		{"an error before the first byte", func(w http.ResponseWriter, _ *http.Request) {
-			if _, err := io.Copy(w, iotest.ErrReader(io.ErrUnexpectedEOF)); err != nil {
-				http.Error(w, "down", 500)
-			}
-		}, 500, 500},
-		{"nothing copied", func(w http.ResponseWriter, _ *http.Request) {
-			io.Copy(w, strings.NewReader(""))
-			w.WriteHeader(404)
-		}, 404, 404},
-		// Frameworks differ in which of several statuses they send.
-		{"two statuses", func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(404)
-			w.WriteHeader(500)
-		}, either, either},
-		{"an empty write", func(w http.ResponseWriter, _ *http.Request) {
-			w.Write(nil)
-			w.WriteHeader(404)
-		}, either, either},
-		{"early hints alone", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103) }, either, either},
-		{"a panic that is caught behind", caught, 503, 503},
-		{"a panic", panics, 0, 500},
-		{"http.ErrAbortHandler", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0, 500},
-		{"a panic after a body", func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(201)
-			w.Write(make([]byte, 64<<10))
-			panic("boom")
-		}, 201, 201},
-		{"http.ErrAbortHandler after a flush", func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(200)
-			http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		}, 200, 200},
-		// echo sends only the first status.
-		{"103, then 404", func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(103)
-			w.WriteHeader(404)
-		}, either, either},
-		{"a deadline of the server's", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, 503, 503},
-		{"http.TimeoutHandler", timeout(1, waits), 503, 503},
-		{"a panic within http.TimeoutHandler", timeout(time.Hour, panics), 0, 500},
-		{"events", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			for range 3 {
-				io.WriteString(w, "data: 1\n\n")
-				http.NewResponseController(w).Flush()
-			}
-			w.WriteHeader(500) // too late
-		}, 200, 200},
-	} {
-		t.Run(c.desc, func(t *testing.T) {
-			outside := untouched
-			if c.desc == "a deadline of the server's" {
-				outside = func(h http.Handler) http.Handler {
-					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						ctx, cancel := context.WithDeadline(r.Context(), time.Now())
-						defer cancel()
-						h.ServeHTTP(w, r.WithContext(ctx))
-					})
-				}
-			}
-			e := newRefundServer(t, m, two, always, c.handler, outside)
-			status := 0
-			asked := e.do(t.Context(), t, func(r *http.Response) {
-				if r != nil {
-					status = r.StatusCode
-					io.Copy(io.Discard, r.Body)
-				}
-			})
-			if c.status == either {
-				c.status, c.asked = status, status
-			}
-			if status != c.status || asked != c.asked {
-				t.Errorf("status %d, asked about %d; want %d, %d", status, asked, c.status, c.asked)
-			}
-		})
-	}
-}
-
-// permits checks that handlers which end in odd ways, many times, leave no permit behind.
-func permits(t *testing.T, m mount, two bool) {
-	panics := func(http.ResponseWriter, *http.Request) { panic("boom") }
-	hijacks := func(w http.ResponseWriter, _ *http.Request) {
-		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
-			c.Close()
-		}
-	}
-	timeout := func(d time.Duration) func(http.Handler) http.Handler {
-		return func(h http.Handler) http.Handler { return http.TimeoutHandler(h, d, "") }
-	}
-	for _, c := range []struct {
-		desc    string
-		http1   bool
-		handler http.HandlerFunc
-		outside func(http.Handler) http.Handler // of the limiter
-	}{
-		{"a panic", false, panics, untouched},
-		{"http.ErrAbortHandler", false, func(http.ResponseWriter, *http.Request) {
-			panic(http.ErrAbortHandler)
-		}, untouched},
-		{"Goexit", true, func(http.ResponseWriter, *http.Request) { runtime.Goexit() }, untouched},
-		{"a hijack", true, hijacks, untouched},
-		{"a hijack and a panic", true, func(w http.ResponseWriter, r *http.Request) {
-			hijacks(w, r)
-			panic("boom")
-		}, untouched},
-		{"http.TimeoutHandler", false, func(_ http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-		}, timeout(time.Nanosecond)},
-		{"a panic within http.TimeoutHandler", false, panics, timeout(time.Hour)},
-	} {
-		t.Run(c.desc, func(t *testing.T) {
-			if c.http1 && two {
-				t.Skip("HTTP/2 has no such ending")
-			}
-			e := newRefundServer(t, m, two, always, c.handler, c.outside)
-			for range 200 {
-				e.do(t.Context(), t, func(*http.Response) {})
-			}
-		})
-	}
-}
-
-// halfClosed has clients that close the sending side, which net/http cannot tell from leaving, and read the
-// response. A client must not choose its status that way: neither wrong passwords nor served requests are refunded.
-func halfClosed(t *testing.T, m mount) {
-	for _, c := range []struct {
-		desc   string
-		back   func(status int) bool
-		status int
-	}{
-		{"all but wrong passwords", func(status int) bool { return status != 401 }, http.StatusUnauthorized},
-		{"all that fails", func(status int) bool { return status >= 400 }, http.StatusOK},
-	} {
-		e := newRefundServer(t, m, false, c.back, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			w.WriteHeader(c.status)
-			io.WriteString(w, text)
-		}), untouched)
-		var got []int
-		for range 20 {
-			connection := e.dial(t)
-			io.WriteString(connection, "GET / HTTP/1.1\r\nHost: sash.example\r\n\r\n")
-			connection.CloseWrite()
-			r, err := http.ReadResponse(bufio.NewReader(connection), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, r.StatusCode)
-			e.wait(t)
-		}
-		want := append(slices.Repeat([]int{c.status}, 3), slices.Repeat([]int{429}, 17)...)
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: statuses %v, want %v", c.desc, got, want)
-		}
-	}
-}
-
-// refundsOfTwo checks that each of two limiters refunds its own unit, the inner one first.
-func refundsOfTwo(t *testing.T, m mount) {
-	var asked []string
-	back := ""
-	limit := func(name string) *core.Limiter {
-		return limiterFor(t, core.NewMemoryStore(), core.PerMinute(9), core.ByIP(), core.WithName(name),
-			core.WithRefund(func(_ context.Context, status int) bool {
-				asked = append(asked, fmt.Sprint(name, status))
-				return back == name
-			}))
-	}
-	outer, inner := limit("outer"), limit("inner")
-	h := m(http.NotFoundHandler(), outer, inner)
-	for _, c := range []struct {
-		back string
-		used [2]int
-	}{{"inner", [2]int{1, 0}}, {"outer", [2]int{1, 1}}, {"none", [2]int{2, 2}}} {
-		asked, back = nil, c.back
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
-		var used [2]int
-		for i, l := range []*core.Limiter{outer, inner} {
-			d, err := l.Peek(t.Context(), "192.0.2.1")
-			if used[i] = d.Used; err != nil {
-				t.Error(err)
-			}
-		}
-		if !slices.Equal(asked, []string{"inner404", "outer404"}) || used != c.used {
-			t.Errorf("back to %s: asked %v, used %v, want %v", c.back, asked, used, c.used)
-		}
-	}
-}
-
-func (e *refundServer) dial(t *testing.T) *net.TCPConn {
-	t.Helper()
-	connection, err := net.Dial("tcp", e.server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { connection.Close() })
-	connection.SetDeadline(time.Now().Add(maxWait))
-	return connection.(*net.TCPConn)
-}
-
-// upgrade has handlers, and a proxy, that hijack the connection.
-func upgrade(t *testing.T, m mount) {
-	const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
-	speak := func(connection net.Conn, in io.Reader, err error) {
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer connection.Close()
-		io.WriteString(connection, switching)
-		io.Copy(connection, in)
-	}
-	for desc, h := range map[string]http.Handler{
-		"http.Hijacker": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			h, ok := w.(http.Hijacker)
-			if !ok {
-				t.Error("the writer is no http.Hijacker")
-				return
-			}
-			connection, in, err := h.Hijack()
-			speak(connection, in, err)
-		}),
-		"http.ResponseController": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			connection, in, err := http.NewResponseController(w).Hijack()
-			speak(connection, in, err)
-		}),
-		"httputil.ReverseProxy": proxy(t, func(w http.ResponseWriter, _ *http.Request) {
-			connection, in, err := http.NewResponseController(w).Hijack()
-			speak(connection, in, err)
-		}),
-		"a panic": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			connection, in, err := http.NewResponseController(w).Hijack()
-			speak(connection, in, err)
-			panic("boom")
-		}),
-	} {
-		e := newRefundServer(t, m, false, always, h, untouched)
-		connection := e.dial(t)
-		io.WriteString(connection,
-			"GET / HTTP/1.1\r\nHost: sash.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		in := bufio.NewReader(connection)
-		r, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatalf("%s: %v", desc, err)
-		}
-		io.WriteString(connection, "ping\n")
-		word, err := in.ReadString('\n')
-		connection.CloseWrite()
-		_, end := in.ReadByte()
-		if r.StatusCode != http.StatusSwitchingProtocols || word != "ping\n" || err != nil || !errors.Is(end, io.EOF) {
-			t.Errorf("%s: status %d, %q, %v, then %v", desc, r.StatusCode, word, err, end)
-		}
-		connection.Close()
-		e.wait(t)
-		if asked := <-e.asked; asked != http.StatusSwitchingProtocols {
-			t.Errorf("%s: asked about %d, want 101", desc, asked)
-		}
-	}
+	return client, inner
 }

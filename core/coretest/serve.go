@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/sashlimit/sash/core"
@@ -24,41 +24,35 @@ type Serve func(t *testing.T, text func() string, limiters ...*core.Limiter) fun
 // HTTP1 serves h on a loopback address over HTTP/1.1 until the test ends.
 func HTTP1(t *testing.T, h http.Handler) func(*http.Request) *http.Response {
 	t.Helper()
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
+	server := startServer(t, h, false)
 	return Send(t, server.Client(), server.URL)
 }
 
-// HTTP2 serves h on a loopback address over TLS and HTTP/2 until the test
-// ends. All requests are streams of one connection.
+// HTTP2 serves h on a loopback address over TLS and HTTP/2 until the test ends.
 func HTTP2(t *testing.T, h http.Handler) func(*http.Request) *http.Response {
 	t.Helper()
-	const hello = "/coretest/hello"
-	var connections atomic.Int64
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != hello {
-			h.ServeHTTP(w, r)
-		}
-	}))
-	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			connections.Add(1)
-		}
-	}
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(func() {
-		server.Close()
-		if n := connections.Load(); n != 1 {
-			t.Errorf("%d connections, want 1", n)
-		}
-	})
+	server := startServer(t, h, true)
 	send := Send(t, server.Client(), server.URL)
-	// Once a connection is there, the client opens no others.
-	if r := send(httptest.NewRequest(http.MethodGet, hello, nil)); r.ProtoMajor != 2 {
-		t.Fatalf("protocol %s, want HTTP/2", r.Proto)
+	return func(r *http.Request) *http.Response {
+		response := send(r)
+		if response.ProtoMajor != 2 {
+			t.Errorf("protocol %s, want HTTP/2", response.Proto)
+		}
+		return response
 	}
-	return send
+}
+
+func startServer(t *testing.T, h http.Handler, two bool) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	if server.EnableHTTP2 = two; two {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	return server
 }
 
 // Send returns a function that sends requests to base, whatever host they name, and reads the responses to their end.

@@ -51,8 +51,8 @@ type StoreConfig struct {
 // [store.Overrider] are tested if the store has them, and several logs in a request and other algorithms than the
 // sliding log if its Validate accepts them.
 //
-// The cases up to Concurrent are small examples. Random compares random operations with a naive definition of a store,
-// and Worlds all small sequences of operations. When Take has returned, its arguments are overwritten.
+// Random compares random operations, of many callers at once, with a naive definition of a store, and Worlds all small
+// sequences of operations. When Take has returned, its arguments are overwritten. The other cases are small examples.
 func Store(t *testing.T, c StoreConfig) {
 	if c.Run == nil {
 		c.Run = func(t *testing.T, f func(*testing.T)) { f(t) }
@@ -64,7 +64,7 @@ func Store(t *testing.T, c StoreConfig) {
 		c.Callers = 8
 	}
 	for _, e := range examples {
-		t.Run(e.name, func(t *testing.T) { c.Run(t, func(t *testing.T) { e.run(newExample(t, &c)) }) })
+		t.Run(e.name, func(t *testing.T) { c.Run(t, func(t *testing.T) { e.run(&example{T: t, Clocked: c.New(t)}) }) })
 	}
 	config := definition.Config{
 		New: func(t *testing.T) definition.Clocked { return definition.Clocked(c.New(t)) }, Run: c.Run,

@@ -19,42 +19,24 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/engine"
-	"github.com/sashlimit/sash/core/internal/metricsum"
 	"github.com/sashlimit/sash/core/store"
 )
 
-const (
-	interval = time.Second     // between samples
-	forget   = 2 * time.Minute // after the last page was closed, what is known about keys is forgotten
-)
-
 // Board counts the decisions of limiters for the page of [Handler]. The zero Board is ready for use, and must not be
-// copied. It may be used by any number of limiters and goroutines.
-//
-// While no page is open, a decision costs a few additions, and one goroutine wakes up once a second until there has
-// been no decision for five minutes.
+// copied. It may be used by any number of limiters and goroutines. While no page is open, a decision costs a few
+// additions.
 type Board struct {
-	events   metricsum.Events
-	observed atomic.Uint64 // how many events there were
-	running  atomic.Bool   // a goroutine reads the counts
+	policies policies
 	keys     keys
 
-	readOverrides reads[core.KeyOverride]
-	readVersions  reads[engine.Version]
-
 	mu       sync.Mutex
-	policies map[string]*policy
 	limiters []added
-	pages    map[*page]struct{}
-	seen     uint64 // of observed
-	quiet    int    // seconds without a decision
-	unseen   int    // seconds without a page
+	pages    int         // that are open
+	unseen   *time.Timer // since the last one was closed
 	closed   chan struct{}
 	stores   []*core.Stats
 	storesAt time.Time
@@ -74,7 +56,7 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, l := range limiters {
-		if l != nil && !slices.ContainsFunc(b.limiters, func(a added) bool { return a.Limiter == l }) {
+		if l != nil && !slices.ContainsFunc(b.open(), func(a added) bool { return a.Limiter == l }) {
 			b.limiters = append(b.limiters, added{l, l.Inside().Policy(), l.Inside().Limits()})
 		}
 	}
@@ -85,9 +67,8 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 func (b *Board) Forget(policy string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.events.Forget(policy)
+	b.policies.forget(policy)
 	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool { return a.policy == policy })
-	delete(b.policies, policy)
 	b.keys.remove(policy)
 }
 
@@ -96,62 +77,34 @@ func (b *Board) Observe(_ context.Context, e core.Event) {
 	if e.Mode == store.ModePeek && e.Outcome != event.Listed && e.Outcome != event.Skipped {
 		return // it was Peek, which asks for nothing; pages use it too
 	}
-	b.events.Add(&e)
-	b.observed.Add(1)
+	b.policies.add(&e)
 	if e.Outcome == event.Allowed || e.Outcome == event.Denied || e.Outcome == event.Banned {
 		b.keys.add(&e)
 	}
-	if !b.running.Load() && b.running.CompareAndSwap(false, true) {
-		go b.run()
-	}
 }
 
-// run reads the counts once a second, until nothing happens any more and nobody looks.
-func (b *Board) run() {
-	for range time.Tick(interval) {
-		if b.sample() {
-			continue
-		}
-		b.running.Store(false)
-		if !b.changed() || !b.running.CompareAndSwap(false, true) {
-			return // a decision that comes now starts another goroutine
-		}
-	}
-}
-
-// sample moves the counts into the histories and tells the pages. It reports whether it has to be called again. It
-// drops limiters that are closed, so that they can be collected.
-func (b *Board) sample() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// open drops limiters that are closed, so that they can be collected. The lock must be held.
+func (b *Board) open() []added {
 	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool { return a.Inside().IsClosed() })
-	b.seen = b.observed.Load()
-	if b.quiet++; b.addSecond() {
-		b.quiet = 0
-	}
-	b.keys.tick()
-	if b.unseen++; len(b.pages) > 0 {
-		b.unseen = 0
-		b.send()
-	} else if time.Duration(b.unseen)*interval >= forget {
-		b.keys.forget()
-	}
-	return b.quiet < seconds || b.unseen < int(forget/interval)
+	return b.limiters
 }
 
-// changed reports whether there is something to read.
-func (b *Board) changed() bool {
+// limiterOfEach returns a limiter of each policy, the first that was added.
+func (b *Board) limiterOfEach() (all []added) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.pages) > 0 || b.observed.Load() != b.seen
+	for _, a := range b.open() {
+		if !slices.ContainsFunc(all, func(earlier added) bool { return earlier.policy == a.policy }) {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
-// limiterOf returns a limiter that was added, by the name of its policy, or nil.
-func (b *Board) limiterOf(name string) *core.Limiter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, a := range b.limiters {
-		if a.policy == name {
+// limiterOf returns the limiter of a policy, or nil.
+func (b *Board) limiterOf(policy string) *core.Limiter {
+	for _, a := range b.limiterOfEach() {
+		if a.policy == policy {
 			return a.Limiter
 		}
 	}

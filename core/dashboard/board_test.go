@@ -369,6 +369,30 @@ func TestStreamWithoutFlush(t *testing.T) {
 	}
 }
 
+// Keys are counted while pages are open, also those that connect again for each message, and two minutes longer.
+func TestKeysOfPagesThatPoll(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var b dashboard.Board
+		h := dashboard.Handler(&b)
+		hot := func() int {
+			w, closePage := open(t, h)
+			defer closePage()
+			b.Observe(t.Context(), core.Event{Policy: "p", Key: "k", Outcome: event.Allowed})
+			return len(w.messages(t)[0].Hot)
+		}
+		for i := range 300 {
+			if n := hot(); n != min(i, 1) {
+				t.Fatalf("%d keys after %d seconds", n, i)
+			}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := hot(); n != 0 {
+			t.Errorf("%d keys are left", n)
+		}
+	})
+}
+
 // Only the policies with the most requests are shown, and how many others there are.
 func TestManyPolicies(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -59,7 +59,7 @@ func streams(t *testing.T, name, url string) {
 	t.Helper()
 	for path, part := range map[string]string{
 		"/limits/": "<title>Rate limits</title>", "/limits/board.js": "EventSource",
-		"/limits/events": `data: {"second":`,
+		"/limits/events": `data: {"policies":`,
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a stream ends after a minute
 		defer cancel()

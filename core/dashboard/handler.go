@@ -89,13 +89,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func asset(name, contentType string) func(*handler, http.ResponseWriter, *http.Request) {
-	text, err := files.ReadFile("page/" + name)
-	if err != nil {
-		panic(err) //nolint:forbidigo // it is embedded
-	}
-	return func(_ *handler, w http.ResponseWriter, _ *http.Request) {
+	return func(_ *handler, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", contentType)
-		w.Write(text)
+		http.ServeFileFS(w, r, files, "page/"+name)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
@@ -18,7 +19,8 @@ import (
 const (
 	mostKeys  = 256 // that are counted
 	shownKeys = 10  // of these
-	fade      = 30  // ticks after which earlier requests count half
+
+	fade = 30 * time.Second // after which earlier requests count half
 )
 
 // keys finds the keys with the most requests, while pages are open. It needs the same memory however many keys there
@@ -33,7 +35,7 @@ type keys struct {
 	place    map[string]int // in the lists, of names
 	top      []topKey
 	requests []uint32
-	ticks    int
+	faded    time.Time // when they were halved
 }
 
 type topKey struct {
@@ -59,7 +61,7 @@ func (k *keys) watch() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.place == nil {
-		k.place = make(map[string]int)
+		k.place, k.faded = make(map[string]int), time.Now()
 	}
 	k.watched.Store(true)
 }
@@ -83,6 +85,7 @@ func (k *keys) add(e *core.Event) {
 	if k.place == nil {
 		return
 	}
+	k.age()
 	i, known := k.place[name]
 	if !known {
 		if i = len(k.top); i < mostKeys {
@@ -113,11 +116,9 @@ func (k *keys) remove(policy string) {
 	}
 }
 
-// tick is called once a second.
-func (k *keys) tick() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ticks++; k.ticks%fade == 0 {
+// age halves what was counted every 30 seconds. The lock must be held.
+func (k *keys) age() {
+	for ; time.Since(k.faded) >= fade; k.faded = k.faded.Add(fade) {
 		for i := range k.top {
 			k.top[i].others /= 2
 			k.top[i].denied /= 2
@@ -130,6 +131,7 @@ func (k *keys) tick() {
 func (k *keys) hottest(identities bool) []hotKey {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.age()
 	hot := make([]hotKey, 0, mostKeys)
 	for i, of := range k.top {
 		if n := k.requests[i] - of.others; n > 0 {

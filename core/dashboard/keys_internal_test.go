@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
@@ -39,30 +41,30 @@ func TestFewKeysAreKept(t *testing.T) {
 
 // Degraded decisions, which may have asked no limit, do not replace others. Requests of long ago count less.
 func TestKeysAge(t *testing.T) {
-	var k keys
-	k.watch()
-	key := func(degraded bool) *core.Event {
-		return &core.Event{Policy: "p", Key: "k", Decision: core.Decision{Degraded: degraded, Used: 7}}
-	}
-	for i := range 7 {
-		e := key(false)
-		if e.Outcome = event.Allowed; i%2 == 0 {
-			e.Outcome = event.Denied
+	synctest.Test(t, func(t *testing.T) {
+		var k keys
+		k.watch()
+		key := func(degraded bool) *core.Event {
+			return &core.Event{Policy: "p", Key: "k", Decision: core.Decision{Degraded: degraded, Used: 7}}
 		}
-		k.add(e)
-	}
-	k.add(key(true))
-	if d, _, _ := k.find(k.hottest(false)[0].ID); d.Degraded || d.Used != 7 {
-		t.Error(d)
-	}
-	for range fade {
-		k.tick()
-	}
-	if hot := k.hottest(false)[0]; hot.Requests != 4 || hot.Denied != 2 {
-		t.Errorf("%d requests, %d denied", hot.Requests, hot.Denied)
-	}
-	k.forget()
-	if n := len(k.hottest(false)); n != 0 {
-		t.Errorf("%d keys", n)
-	}
+		for i := range 7 {
+			e := key(false)
+			if e.Outcome = event.Allowed; i%2 == 0 {
+				e.Outcome = event.Denied
+			}
+			k.add(e)
+		}
+		k.add(key(true))
+		if d, _, _ := k.find(k.hottest(false)[0].ID); d.Degraded || d.Used != 7 {
+			t.Error(d)
+		}
+		time.Sleep(fade)
+		if hot := k.hottest(false)[0]; hot.Requests != 4 || hot.Denied != 2 {
+			t.Errorf("%d requests, %d denied", hot.Requests, hot.Denied)
+		}
+		k.forget()
+		if n := len(k.hottest(false)); n != 0 {
+			t.Errorf("%d keys", n)
+		}
+	})
 }

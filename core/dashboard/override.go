@@ -1,13 +1,11 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -42,116 +40,53 @@ type overrideMessage struct {
 }
 
 // overrides answers with the overrides in force.
-func (h *handler) overrides(r *http.Request, _ *struct{}) (any, error) {
-	m := overridesMessage{
-		Keys: []overrideKey{}, Overrides: []overrideMessage{}, Versions: h.board.versions(r.Context()),
+func (h *handler) overrides(r *http.Request, _ *question) (any, error) {
+	m := overridesMessage{Keys: []overrideKey{}, Overrides: []overrideMessage{}, Versions: []engine.Version{}}
+	type listed struct {
+		core.KeyOverride
+
+		of string // the limiter's policy
 	}
-	notes := h.identities || h.mayAct(r)
-	for _, l := range h.board.overridable() {
-		for _, k := range l.Inside().OverrideKeys() {
+	var all []listed
+	for _, l := range h.board.limiterOfEach() {
+		keys := l.Inside().OverrideKeys()
+		for _, k := range keys {
 			m.Keys = append(m.Keys, overrideKey{l.policy, k.Name})
 		}
-		all, err := h.board.overridesOf(r.Context(), l)
-		if err != nil {
-			m.Failed = append(m.Failed, l.policy)
-		}
-		for _, o := range all {
-			one := overrideMessage{
-				ID: overrideID(l.policy, o.ID), Of: l.policy, Policy: o.Policy, Key: h.overridden(&o), What: whatOf(&o),
-				Until: o.Until,
+		if len(keys) > 0 {
+			own, err := l.Overrides(r.Context()) // which reads them only if they have changed
+			if err != nil {
+				m.Failed = append(m.Failed, l.policy)
 			}
-			if notes {
-				one.Note = o.Note
+			for _, o := range own {
+				all = append(all, listed{o, l.policy})
 			}
-			m.Overrides = append(m.Overrides, one)
 		}
-	}
-	slices.SortStableFunc(m.Overrides, func(a, b overrideMessage) int { return a.Until.Compare(b.Until) })
-	shown := m.Overrides[:min(len(m.Overrides), shownOverrides)]
-	m.Others, m.Overrides = len(m.Overrides)-len(shown), shown
-	return m, nil
-}
-
-// versions returns which versions of files of rules are enforced by the processes that share a store with a limiter
-// that was added.
-func (b *Board) versions(ctx context.Context) []engine.Version {
-	b.mu.Lock()
-	limiters := slices.Clone(b.limiters)
-	b.mu.Unlock()
-	all := []engine.Version{}
-	for _, l := range limiters {
 		if l.Inside().Gate().Rules == nil {
 			continue
 		}
-		read, _ := b.readVersions.of(l.policy, func() ([]engine.Version, error) { // the page shows outages elsewhere
-			return l.Inside().Engine().Versions(context.WithoutCancel(ctx))
-		})
-		for _, v := range read {
-			if !slices.ContainsFunc(all, func(m engine.Version) bool { return m.File == v.File && m.Hash == v.Hash }) {
-				all = append(all, v)
+		versions, _ := l.Inside().Engine().Versions(r.Context()) // the page shows outages elsewhere
+		for _, v := range versions {                             // limiters may have a store in common
+			same := func(m engine.Version) bool { return m.File == v.File && m.Hash == v.Hash }
+			if !slices.ContainsFunc(m.Versions, same) {
+				m.Versions = append(m.Versions, v)
 			}
 		}
 	}
-	return all
-}
-
-// overridesOf returns the overrides of a limiter.
-func (b *Board) overridesOf(ctx context.Context, l added) ([]core.KeyOverride, error) {
-	all, err := b.readOverrides.of(l.policy, func() ([]core.KeyOverride, error) {
-		return l.Overrides(context.WithoutCancel(ctx)) // other pages wait for it
-	})
-	now := time.Now()
-	return slices.DeleteFunc(slices.Clone(all), func(o core.KeyOverride) bool { return !now.Before(o.Until) }), err
-}
-
-// reads is what stores have about policies. All pages read it once in readAgainAfter, since to read 10,000 overrides
-// takes a fifth of a second.
-type reads[T any] struct {
-	mu       sync.Mutex
-	policies map[string]wasRead[T]
-}
-
-type wasRead[T any] struct {
-	at  time.Time
-	all []T
-	err error
-}
-
-const readAgainAfter = 5 * time.Second
-
-// of returns what a store has about a policy.
-func (r *reads[T]) of(policy string, read func() ([]T, error)) ([]T, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a, ok := r.policies[policy]
-	if !ok || time.Since(a.at) >= readAgainAfter {
-		a.all, a.err = read()
-		if a.at = time.Now(); r.policies == nil {
-			r.policies = make(map[string]wasRead[T])
+	slices.SortStableFunc(all, func(a, b listed) int { return a.Until.Compare(b.Until) })
+	shown, notes := all[:min(len(all), shownOverrides)], h.identities || h.mayAct(r)
+	m.Others = len(all) - len(shown)
+	for _, o := range shown {
+		one := overrideMessage{
+			ID: overrideID(o.of, o.ID), Of: o.of, Policy: o.Policy, Key: h.overridden(&o.KeyOverride),
+			What: whatOf(&o.KeyOverride), Until: o.Until,
 		}
-		r.policies[policy] = a
-	}
-	return a.all, a.err
-}
-
-// changed forgets what was read of a policy, after an action.
-func (r *reads[T]) changed(policy string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.policies, policy)
-}
-
-// overridable returns the limiters that look for overrides, the first of each policy.
-func (b *Board) overridable() (all []added) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, a := range b.limiters {
-		same := func(earlier added) bool { return earlier.policy == a.policy }
-		if !slices.ContainsFunc(all, same) && len(a.Inside().OverrideKeys()) > 0 {
-			all = append(all, a)
+		if notes {
+			one.Note = o.Note
 		}
+		m.Overrides = append(m.Overrides, one)
 	}
-	return all
+	return m, nil
 }
 
 // overrideID returns what stands for the ID of an override, which may have an address in it.
@@ -178,35 +113,21 @@ func whatOf(o *core.KeyOverride) string {
 	return strings.Join(limits, ", ")
 }
 
-// overrideQuestion is an override that a page asks for, or of which it asks to remove it.
-type overrideQuestion struct {
-	Policy string `json:"policy"` // of the limiter
-	ID     string `json:"id"`     // to remove it
-
-	Name   string `json:"name"` // one of overrideKey
-	Key    string `json:"key"`
-	Kind   string `json:"kind"`   // limits, denied or unlimited
-	Limits string `json:"limits"` // such as "600/minute, 9000/day"
-	For    string `json:"for"`    // such as "3d", or an instant in RFC 3339
-	Note   string `json:"note"`
-}
-
 // override gives a key another quota. Its answer has every mistake, since it is about what the page has sent.
-func (h *handler) override(r *http.Request, q *overrideQuestion) (any, error) {
+func (h *handler) override(r *http.Request, q *question) (any, error) {
 	l := h.board.limiterOf(q.Policy)
 	if l == nil {
 		return nil, errNoLimiter
 	}
-	var limits []string // that it would replace
+	var limits []*engine.Limit // that it would replace
 	for _, k := range l.Inside().OverrideKeys() {
 		if k.Name == q.Name {
-			limits = k.Texts
+			limits = k.Limits
 		}
 	}
 	o, err := q.override(limits)
 	if err == nil {
 		err = l.Inside().OverrideNamed(r.Context(), q.Name, q.Key, o)
-		h.board.readOverrides.changed(q.Policy)
 	}
 	if errors.As(err, new(*core.ConfigError)) {
 		err = &refusal{http.StatusUnprocessableEntity, err.Error()}
@@ -215,7 +136,7 @@ func (h *handler) override(r *http.Request, q *overrideQuestion) (any, error) {
 }
 
 // removeOverride ends an override.
-func (h *handler) removeOverride(r *http.Request, q *overrideQuestion) (any, error) {
+func (h *handler) removeOverride(r *http.Request, q *question) (any, error) {
 	l := h.board.limiterOf(q.Policy)
 	if l == nil {
 		return nil, errNoLimiter
@@ -225,7 +146,6 @@ func (h *handler) removeOverride(r *http.Request, q *overrideQuestion) (any, err
 	switch {
 	case i >= 0:
 		err = l.RemoveOverrideByID(r.Context(), all[i].ID)
-		h.board.readOverrides.changed(q.Policy)
 	case err == nil:
 		err = &refusal{http.StatusNotFound, "this override has ended"}
 	}
@@ -234,7 +154,7 @@ func (h *handler) removeOverride(r *http.Request, q *overrideQuestion) (any, err
 
 // override returns what is asked for, or an error for each text that cannot be read. replaced are the limits of the
 // key.
-func (q *overrideQuestion) override(replaced []string) (o core.Override, err error) {
+func (q *question) override(replaced []*engine.Limit) (o core.Override, err error) {
 	var faults []error
 	o.Note, o.Denied, o.Unlimited = q.Note, q.Kind == "denied", q.Kind == "unlimited"
 	if q.Kind == "limits" {
@@ -257,25 +177,19 @@ func (q *overrideQuestion) override(replaced []string) (o core.Override, err err
 
 // parseLimit is core.ParseLimit. A period without a zone and a beginning, such as a month, has those of the limit that
 // it replaces: of the same unit and period.
-func parseLimit(text string, replaced []string) (core.Limit, error) {
+func parseLimit(text string, replaced []*engine.Limit) (core.Limit, error) {
 	limit, err := core.ParseLimit(text)
 	if err != nil || strings.Contains(text, " in ") || strings.Contains(text, " from ") {
 		return limit, err
 	}
-	quota, period, _ := strings.Cut(limit.String(), "/")
+	_, period, _ := strings.Cut(limit.String(), "/")
 	for _, old := range replaced {
-		oldQuota, oldPeriod, _ := strings.Cut(old, "/")
-		if zone, ok := strings.CutPrefix(oldPeriod, period+" in "); ok && unitOf(quota) == unitOf(oldQuota) {
+		_, oldPeriod, _ := strings.Cut(old.Text, "/")
+		if zone, ok := strings.CutPrefix(oldPeriod, period+" in "); ok && old.Unit == limit.Given().Unit {
 			return core.ParseLimit(limit.String() + " in " + zone)
 		}
 	}
 	return limit, nil
-}
-
-// unitOf returns what a quota such as "100 tokens" counts.
-func unitOf(quota string) string {
-	_, unit, _ := strings.Cut(quota, " ")
-	return unit
 }
 
 // parseEnd returns when a length of time from now on ends, or the instant that a text is.
@@ -283,15 +197,10 @@ func parseEnd(text string) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at, nil
 	}
-	length, err := parseLength(text)
-	return time.Now().Add(length), err
-}
-
-// parseLength is time.ParseDuration, and knows days.
-func parseLength(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err
+		return time.Now().Add(time.Duration(n) * 24 * time.Hour), err
 	}
-	return time.ParseDuration(text)
+	length, err := time.ParseDuration(text)
+	return time.Now().Add(length), err
 }

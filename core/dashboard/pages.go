@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/sashlimit/sash/core"
@@ -12,46 +11,51 @@ import (
 )
 
 const (
+	interval     = time.Second      // between messages
 	maxPages     = 100              // open at the same time
 	pageLife     = time.Minute      // after which a page connects again, so that servers can shut down
 	writeTimeout = 10 * time.Second // of one message
+	forget       = 2 * time.Minute  // after the last page was closed, what is known about keys is forgotten
 )
 
-// page is an open page. Its channel has room for one message.
+// page is an open page, and what it was told.
 type page struct {
-	messages   chan []byte
 	identities bool
 	actions    bool
+	shown      map[string]bool // policies in the last message; nil in front of the first
+	told       int64           // the first second that was not told
 }
 
-// open adds a page, unless there are too many. closed is closed by Close.
-func (b *Board) open(identities, actions bool) (p *page, closed <-chan struct{}) {
+// enter counts a page, unless there are too many. closed is closed by Close.
+func (b *Board) enter() (closed <-chan struct{}, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.pages) >= maxPages {
-		return nil, nil
+	if b.pages >= maxPages {
+		return nil, false
+	}
+	if b.pages++; b.unseen != nil {
+		b.unseen.Stop()
 	}
 	b.keys.watch()
-	if b.pages == nil {
-		b.pages = make(map[*page]struct{})
-	}
 	if b.closed == nil {
 		b.closed = make(chan struct{})
 	}
-	p = &page{make(chan []byte, 1), identities, actions}
-	b.pages[p] = struct{}{}
-	b.unseen = 0
-	p.messages <- b.first(p)
-	if b.running.CompareAndSwap(false, true) {
-		go b.run()
-	}
-	return p, b.closed
+	return b.closed, true
 }
 
-func (b *Board) close(p *page) {
+// leave is called when a page was closed.
+func (b *Board) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.pages, p)
+	if b.pages--; b.pages == 0 {
+		b.unseen = time.AfterFunc(forget, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.pages == 0 {
+				b.keys.forget()
+			}
+		})
+	}
 }
 
 // Close ends the streams of all open pages, which connect again. A server that shuts down waits up to a minute for them
@@ -67,61 +71,28 @@ func (b *Board) Close() {
 	}
 }
 
-// send sends the latest second to all pages. A page that has not fetched its last message gets the whole history in its
-// place. The lock must be held.
-func (b *Board) send() {
-	latest := make(map[bool][]byte) // with identities or without
-	for p := range b.pages {
-		select {
-		case <-p.messages:
-			p.messages <- b.first(p)
+// message returns the next message of a page.
+func (b *Board) message(p *page) *message {
+	m := &message{Hot: b.keys.hottest(p.identities)}
+	if p.shown == nil {
+		m.Actions = &p.actions
+	}
+	m.Policies, m.Others = b.policies.tell(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	limits := make(map[string]string, len(b.limiters))
+	for _, a := range b.open() {
+		if _, known := limits[a.policy]; known { // the first of a policy is shown
 			continue
-		default:
 		}
-		if latest[p.identities] == nil {
-			latest[p.identities] = encode(b.message(1, p.identities))
-		}
-		p.messages <- latest[p.identities]
-	}
-	for _, p := range b.policies {
-		p.shown = false
-	}
-	for _, p := range b.busiest() {
-		p.shown = true
-	}
-}
-
-// first returns a page's first message. The lock must be held.
-func (b *Board) first(p *page) []byte {
-	m := b.message(seconds, p.identities)
-	m.Actions = &p.actions
-	for _, a := range b.limiters {
-		if a.limits != "" && !slices.Contains(m.Find, a.policy) { // rules need a request
+		if limits[a.policy] = a.limits; m.Actions != nil && a.limits != "" { // rules need a request
 			m.Find = append(m.Find, a.policy)
 		}
 	}
-	return encode(m)
-}
-
-// message returns what happened in the latest seconds, and the history of policies that pages have not shown yet. The
-// lock must be held.
-func (b *Board) message(latest int, identities bool) *message {
-	m := &message{
-		Second: time.Now().Unix(), Hot: b.keys.hottest(identities), Policies: []policyMessage{}, Stores: b.storesNow(),
+	for i := range m.Policies {
+		m.Policies[i].Limits = limits[m.Policies[i].Name]
 	}
-	limits := make(map[string]string, len(b.limiters))
-	for _, a := range slices.Backward(b.limiters) { // the first of a policy is shown
-		limits[a.policy] = a.limits
-	}
-	shown := b.busiest()
-	m.Others = len(b.policies) - len(shown)
-	for _, p := range shown {
-		n := latest
-		if !p.shown {
-			n = seconds
-		}
-		m.Policies = append(m.Policies, p.message(n, limits[p.name]))
-	}
+	m.Stores = b.storesNow()
 	return m
 }
 
@@ -147,23 +118,26 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	p, closed := h.board.open(h.identities, h.mayAct(r))
-	if p == nil {
+	p := &page{identities: h.identities, actions: h.mayAct(r)}
+	closed, ok := h.board.enter()
+	if !ok {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
 		return
 	}
-	defer h.board.close(p)
+	defer h.board.leave()
 	flusher := http.NewResponseController(w)
-	life := time.NewTimer(pageLife)
+	tick, life := time.NewTicker(interval), time.NewTimer(pageLife)
+	defer tick.Stop()
 	defer life.Stop()
 	fmt.Fprint(w, "retry: 1000\n\n")
 	for {
+		collected := flusher.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil
+		_, err := fmt.Fprintf(w, "data: %s\n\n", encode(h.board.message(p)))
+		if err != nil || collected || flusher.Flush() != nil {
+			return
+		}
 		select {
-		case m := <-p.messages:
-			collected := flusher.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil
-			if _, err := fmt.Fprintf(w, "data: %s\n\n", m); err != nil || collected || flusher.Flush() != nil {
-				return
-			}
+		case <-tick.C:
 		case <-life.C:
 			return
 		case <-closed:
@@ -176,7 +150,6 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 
 // message is what pages receive once a second.
 type message struct {
-	Second   int64           `json:"second"` // Unix time
 	Policies []policyMessage `json:"policies"`
 	Others   int             `json:"others"` // policies that are not shown
 	Hot      []hotKey        `json:"hot"`
@@ -185,8 +158,8 @@ type message struct {
 	Find     []string        `json:"find,omitempty"`    // likewise: policies whose keys can be looked up by name
 }
 
-// policyMessage is a policy. History has five numbers for each second, the latest second last: admitted, denied, near
-// the limit, degraded, failed. It has one second, and in the first message all of them.
+// policyMessage is a policy. History has five numbers for each second that has ended since the last message, the latest
+// second last: admitted, denied, near the limit, degraded, failed. It has all of them if that had no such policy.
 type policyMessage struct {
 	Name    string           `json:"name"`
 	Limits  string           `json:"limits,omitempty"`

@@ -13,6 +13,7 @@ import (
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/errtypes"
+	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -21,16 +22,22 @@ const (
 	maxMarks    = 400     // of one log; entries beyond are drawn together
 )
 
-// question is what a page asks about a key.
+// question is what a page asks about a key, or asks for.
 type question struct {
-	ID     string `json:"id"`     // of a hot key, or else:
+	ID     string `json:"id"`     // of a hot key, or of an override that is to be removed
 	Policy string `json:"policy"` // a limiter that was added
-	Key    string `json:"key"`
+	Key    string `json:"key"`    // by its name
+	Name   string `json:"name"`   // of the limit that is to be reset, or one of overrideKey
 
 	// The limit that is to be reset. The limits of a key may have changed since the page got them.
 	Limit int    `json:"limit"`
-	Name  string `json:"name"`
 	Of    string `json:"of"` // the limit's key
+
+	// An override.
+	Kind   string `json:"kind"`   // limits, denied or unlimited
+	Limits string `json:"limits"` // such as "600/minute, 9000/day"
+	For    string `json:"for"`    // such as "3d", or an instant in RFC 3339
+	Note   string `json:"note"`
 }
 
 // answer is the answer to a question.
@@ -52,9 +59,8 @@ type limitMessage struct {
 	Used      int     `json:"used"`
 	Remaining int     `json:"remaining"`
 	Window    float64 `json:"window"`
-	Reset     float64 `json:"reset"`  // until the oldest unit leaves the window
-	Booked    int     `json:"booked"` // units booked ahead by processes with leases, of which not all may be used
-	Marks     []mark  `json:"marks"`  // oldest first; none unless it is a sliding log
+	Reset     float64 `json:"reset"` // until the oldest unit leaves the window
+	Marks     []mark  `json:"marks"` // oldest first; none unless it is a sliding log
 }
 
 // mark is one entry, or several that are close to each other: how old it is, and its units.
@@ -85,10 +91,10 @@ func (h *handler) reset(r *http.Request, q *question) (any, error) {
 	switch {
 	case err != nil:
 	case q.Limit < 0 || q.Limit >= len(windows) || windows[q.Limit].Name != q.Name ||
-		h.shown(a.Policy, windows[q.Limit].Key) != q.Of:
+		h.shown(a.Policy, windows[q.Limit].Of) != q.Of:
 		err = &refusal{http.StatusConflict, "the key's limits have changed"}
 	default:
-		err = windows[q.Limit].Reset(r.Context())
+		err = windows[q.Limit].Clear(r.Context())
 	}
 	return nil, err
 }
@@ -101,9 +107,9 @@ var (
 
 // answered returns a route for questions of pages, which f answers with a value to be sent as JSON, or with nil. An
 // action is for those who may act.
-func answered[Q any](action bool, f func(*handler, *http.Request, *Q) (any, error)) route {
+func answered(action bool, f func(*handler, *http.Request, *question) (any, error)) route {
 	return route{http.MethodPost, func(h *handler, w http.ResponseWriter, r *http.Request) {
-		var q Q
+		var q question
 		var a any
 		var err error
 		switch {
@@ -199,9 +205,9 @@ func (h *handler) shown(policy, key string) string {
 
 func (h *handler) limit(policy string, w *engine.Window) limitMessage {
 	m := limitMessage{
-		Name: w.Name, Key: h.shown(policy, w.Key), Algorithm: w.Algorithm, Unit: w.Unit,
-		Quota: w.Quota, Used: w.Used, Remaining: w.Remaining,
-		Window: w.Window.Seconds(), Reset: w.ResetAfter.Seconds(), Marks: []mark{},
+		Name: w.Name, Key: h.shown(policy, w.Of), Algorithm: w.Algorithm(), Unit: limittext.UnitName(w.Unit),
+		Quota: w.Quota, Used: w.Used, Remaining: w.Left,
+		Window: w.Window.Seconds(), Reset: w.State.Reset.Seconds(), Marks: []mark{},
 	}
 	width := w.Window / maxMarks
 	for i, e := range w.Entries {

@@ -103,13 +103,19 @@ func isNamed(sent []byte, name string) bool {
 	return len(sent) == len(name) && strings.EqualFold(textOf(sent), name)
 }
 
-// TargetOf returns what the request asks for, but for the method, which frameworks know. The texts are in the request's
-// memory.
-func TargetOf(c *fasthttp.RequestCtx) adapter.Target {
+// TargetOf returns what the request asks for, with the method and the path as the framework reads them, and whether it
+// tells apart letters of another case, and slashes at the end. The texts are in the request's memory.
+func TargetOf(c *fasthttp.RequestCtx, method, path string, caseSensitive, strict bool) adapter.Target {
 	u := c.Request.URI()
-	t := adapter.Target{Host: textOf(u.Host()), Path: textOf(u.Path())}
+	t := adapter.Target{
+		Method: method, Host: textOf(u.Host()), Path: textOf(u.Path()),
+		AnyCase: !caseSensitive, AnySlash: !strict, AnyRest: true, // /static/* serves /static
+	}
 	if raw := textOf(u.PathOriginal()); raw != t.Path {
 		t.RawPath = raw
+	}
+	if path != t.Path && path != t.RawPath { // UnescapePath of fiber does not clean, and decodes more than net/url
+		t.Routed = path
 	}
 	return t
 }

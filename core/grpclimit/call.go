@@ -90,8 +90,7 @@ func (c *call) Target() adapter.Target {
 	return t
 }
 
-// fields are what the limiters of a call tell its caller. It is also what identifies the call, if a limiter is mounted
-// twice.
+// fields are what the limiters of a call tell its caller.
 type fields struct{ md metadata.MD }
 
 func (f *fields) Get(name string) string { return strings.Join(f.md.Get(name), ", ") }

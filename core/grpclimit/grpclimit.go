@@ -138,12 +138,9 @@ type limiter struct {
 }
 
 func bind(l *core.Limiter) *limiter {
-	deny, fail, err := core.Bind[context.Context](l,
+	deny, fail := adapter.Bound(core.Bind[context.Context](l,
 		func(_ context.Context, d core.Decision) error { return d.Err() },
-		func(_ context.Context, err error) error { return err })
-	if err != nil {
-		panic(err) //nolint:forbidigo // documented: a mistake of the program, as that of an adapter
-	}
+		func(_ context.Context, err error) error { return err }))
 	return &limiter{l, deny, fail}
 }
 

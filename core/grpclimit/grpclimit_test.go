@@ -38,16 +38,18 @@ func overHTTP(t *testing.T, l *core.Limiter) (*grpc.ClientConn, *arrived) {
 	return dial(t, strings.TrimPrefix(url, "http://"), retrying("UNAVAILABLE")), a
 }
 
-// A denied call comes to the server once, whatever the client retries and whoever serves.
+// A denied call comes to the server once, although the client retries Unavailable, whoever serves. A problem document
+// would make it retry.
 func TestDenied(t *testing.T) {
 	for name, start := range map[string]func(*testing.T, *core.Limiter) (*grpc.ClientConn, *arrived){
-		"default": func(t *testing.T, l *core.Limiter) (*grpc.ClientConn, *arrived) {
-			return newGRPC(t, new(echo), []*core.Limiter{l})
-		},
-		"retrying": func(t *testing.T, l *core.Limiter) (*grpc.ClientConn, *arrived) {
+		"grpc-go": func(t *testing.T, l *core.Limiter) (*grpc.ClientConn, *arrived) {
 			return newGRPC(t, new(echo), []*core.Limiter{l}, retrying("UNAVAILABLE"))
 		},
 		"net/http": overHTTP,
+		"connect-go": func(t *testing.T, l *core.Limiter) (*grpc.ClientConn, *arrived) {
+			url, a := newHTTP(t, nethttp.From(l)(connectHandlers()))
+			return dial(t, strings.TrimPrefix(url, "http://"), retrying("UNAVAILABLE")), a
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := withPatience(t)
@@ -92,12 +94,6 @@ func TestStream(t *testing.T) {
 	s.CloseSend()
 	if err := s.RecvMsg(new(text)); !errors.Is(err, io.EOF) || len(s.Trailer()) > 0 {
 		t.Errorf("%v, trailer %v", err, s.Trailer())
-	}
-	a.expect(t, 1)
-	half, err := open(ctx, c) // and does not close it
-	expectExhausted(t, err)
-	if err := half.SendMsg(new(text)); !errors.Is(err, io.EOF) {
-		t.Errorf("sending on a refused stream: %v", err)
 	}
 	a.expect(t, 1)
 }
@@ -157,16 +153,6 @@ func TestSharedQuota(t *testing.T) {
 	expectExhausted(t, err)
 }
 
-// recovered is middleware that answers panics.
-func recovered(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = status.Error(codes.Internal, fmt.Sprint("recovered ", p))
-		}
-	}()
-	return next(ctx, req)
-}
-
 // A slot is free when the handler has ended, in whatever way.
 func TestInFlight(t *testing.T) {
 	var began, end = make(chan bool), make(chan func() error)
@@ -183,9 +169,7 @@ func TestInFlight(t *testing.T) {
 		call:   func(ctx context.Context, in *text) (*text, error) { return in, wait(ctx) },
 		stream: func(s grpc.ServerStream) error { return wait(s.Context()) },
 	}
-	limiter := newLimiter(t, core.InFlight(1), core.ByIP())
-	unary, stream := grpclimit.Unary(limiter), grpclimit.Stream(limiter)
-	c := serve(t, e, nil, grpc.ChainUnaryInterceptor(recovered, unary), grpc.StreamInterceptor(stream))
+	c, _ := newGRPC(t, e, []*core.Limiter{newLimiter(t, core.InFlight(1), core.ByIP())})
 	one := func(ctx context.Context) error { _, err := ask(ctx, c); return err }
 	many := func(ctx context.Context) error { _, err := open(ctx, c); return err }
 	for _, test := range []struct {
@@ -396,8 +380,6 @@ func TestRefusals(t *testing.T) {
 			return "", status.Error(codes.NotFound, "boom")
 		}), nil, codes.Internal, internal, ""},
 		{"panic", core.By(func(context.Context) (string, error) { panic("boom") }), nil, codes.Internal, internal, ""},
-		{"abort", core.By(func(context.Context) (string, error) { panic(http.ErrAbortHandler) }), nil,
-			codes.Internal, internal, ""},
 	} {
 		t.Run(test.desc, func(t *testing.T) {
 			c, a := newGRPC(t, new(echo), []*core.Limiter{newLimiter(t, perMinute, test.key, test.opts...)})
@@ -512,12 +494,6 @@ func TestSeveralLimiters(t *testing.T) {
 	md, _ := ask(withPatience(t), c)
 	if !slices.Equal(md["x-ratelimit-limit"], []string{"1"}) || md["x-ratelimit-reset"] != nil {
 		t.Errorf("one in flight: %v", md)
-	}
-	units := newLimiter(t, core.PerHour(9), core.ByIP(), core.WithHeaders(core.HeadersByUnit))
-	c, _ = newGRPC(t, new(echo), []*core.Limiter{units})
-	md, _ = ask(withPatience(t), c)
-	if !slices.Equal(md["x-ratelimit-remaining-requests"], []string{"8"}) || md["ratelimit"] != nil {
-		t.Errorf("by unit: %v", md)
 	}
 }
 

@@ -101,54 +101,6 @@ func TestConnectClients(t *testing.T) {
 	}
 }
 
-// Clients of grpc-go send one request for a denied call, also those that retry Unavailable. A problem document makes
-// the latter retry.
-func TestUnavailableIsNotRetried(t *testing.T) {
-	problem := nethttp.WithDeny(func(w http.ResponseWriter, _ *http.Request, d core.Decision) {
-		p := d.Problem()
-		p.SetHeaders(w.Header())
-		w.WriteHeader(p.Status)
-	})
-	for _, test := range []struct {
-		desc  string
-		opts  []core.Option
-		dial  []grpc.DialOption
-		calls int64
-		code  codes.Code
-	}{
-		{"default", nil, nil, 1, codes.ResourceExhausted},
-		{"retrying", nil, []grpc.DialOption{retrying("UNAVAILABLE")}, 1, codes.ResourceExhausted},
-		{"problem document", []core.Option{problem}, nil, 1, codes.Unavailable},
-		{"problem document, retrying", []core.Option{problem}, []grpc.DialOption{retrying("UNAVAILABLE")},
-			5, codes.Unavailable},
-	} {
-		t.Run(test.desc, func(t *testing.T) {
-			url, a := newHTTP(t, nethttp.New(core.PerMinute(1), core.ByIP(), test.opts...)(connectHandlers()))
-			c := dial(t, strings.TrimPrefix(url, "http://"), test.dial...)
-			ctx := withPatience(t)
-			md, err := ask(ctx, c)
-			if err != nil || len(md["ratelimit"]) != 1 {
-				t.Fatalf("%v, metadata %v", err, md)
-			}
-			a.expect(t, 1)
-			md, err = ask(ctx, c)
-			a.expect(t, test.calls)
-			if status.Code(err) != test.code {
-				t.Error(err)
-			}
-			if test.code != codes.ResourceExhausted {
-				return
-			}
-			expectExhausted(t, err)
-			expectFields(t, md)
-			s, err := open(ctx, c)
-			expectExhausted(t, err)
-			expectFields(t, s.Trailer())
-			a.expect(t, test.calls)
-		})
-	}
-}
-
 // A client that retries ResourceExhausted waits as long as the server says, so it sends two requests and not five.
 func TestPushback(t *testing.T) {
 	soon := core.Limit{Quota: 1, Window: 100 * time.Millisecond}

@@ -19,8 +19,8 @@
 // of a key is decided in one step. A request over several keys is not: there, its keys are asked one after the other,
 // and what they have recorded is removed again as soon as one denies. No quota is ever exceeded, but a request that is
 // denied may hold room of the others for a round trip, so that another one is denied that would have fitted. If a
-// server does not answer in between, the error says whether the others may still count the request. On one server, also
-// behind Sentinel, one step decides about all keys.
+// server does not answer in time in between, the others may count the request until the limiter has settled it. On one
+// server, also behind Sentinel, one step decides about all keys.
 //
 // # IDs
 //

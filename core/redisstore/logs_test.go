@@ -167,7 +167,7 @@ func TestLateCopies(t *testing.T) {
 		x := &tester{T: t, rdb: rdb, key: store.NewKey("test", "k")}
 		x.Clocked = clockedBy(rdb, false, func(made *client) store.Store { late = made; return c.newStore(made) })(t)
 		x.take(store.ModeCharge, c.cost, c.limits...)
-		again := late.again
+		again := *late.again.Load()
 		x.Advance(10 * time.Second)
 		x.take(store.ModeCharge, c.cost, c.limits...)
 		again()
@@ -175,4 +175,15 @@ func TestLateCopies(t *testing.T) {
 		x.Advance(50 * time.Second)
 		x.want(name+": used when the first has left", x.used(log), c.cost)
 	}
+}
+
+// A reset removes what a clock has recorded that was ahead since, and keeps what is younger.
+func TestResetOfTheFuture(t *testing.T) {
+	x, l := newTester(t, false), sliding(9, time.Minute)
+	x.Advance(10 * time.Second)
+	x.take(store.ModeCharge, 2, l)
+	x.Advance(-10 * time.Second)
+	x.ok(x.Store.Reset(t.Context(), x.key, []*store.Limit{l}, time.Second))
+	x.Advance(10 * time.Second)
+	x.want("used at the instant of the entry", x.used(l), 0)
 }

@@ -30,9 +30,7 @@ func TestCommands(t *testing.T) {
 	calls := regexp.MustCompile(`call\('([A-Z]+)'`)
 	for _, dir := range []string{"../redisstore", "../redisstream"} {
 		var called []string
-		for _, pattern := range []string{
-			dir + "/lua/*", "../internal/redislog/lua/*", "../internal/redisclient/lua/*",
-		} {
+		for _, pattern := range []string{dir + "/lua/*", "../internal/redisclient/lua/*"} {
 			names, err := filepath.Glob(pattern)
 			if err != nil || len(names) == 0 {
 				t.Fatal(names, err)
@@ -97,29 +95,6 @@ func TestCheckOfPermissions(t *testing.T) {
 			if err := as(command); err == nil || !strings.Contains(err.Error(), "+"+strings.ToLower(command)) {
 				t.Errorf("%s without %s: %v", dir, command, err)
 			}
-		}
-	}
-}
-
-// Lines of Lua are short, and so are scripts.
-func TestLua(t *testing.T) {
-	names, err := filepath.Glob("../*/lua/*.lua")
-	more, _ := filepath.Glob("../internal/*/lua/*.lua")
-	if names = append(names, more...); err != nil || len(names) < 9 {
-		t.Fatal(names, err)
-	}
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		must(t, err)
-		for line := range strings.Lines(string(text)) {
-			if len(line) > 121 {
-				t.Errorf("%s: a line of %d columns: %s", name, len(line), line)
-			}
-		}
-	}
-	for name, most := range map[string]int{"one": 200, "list": 420} {
-		if n := strings.Count(redisstore.Script(name), "\n"); n > most {
-			t.Errorf("%s has %d lines as it runs, want %d at most", name, n, most)
 		}
 	}
 }

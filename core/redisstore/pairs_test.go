@@ -27,16 +27,17 @@ type bubbled struct {
 	tick sync.Mutex
 }
 
-func (b *bubbled) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
-	if b.cut.Load() {
-		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(errCut)
-		return cmd
+func newBubbled(rdb redis.UniversalClient) *bubbled {
+	b := &bubbled{client: newClient(rdb)}
+	b.client.ready = func() error {
+		b.tick.Lock()
+		defer b.tick.Unlock()
+		if b.Advance(time.Since(b.Now())); b.cut.Load() {
+			return errCut
+		}
+		return nil
 	}
-	b.tick.Lock()
-	b.Advance(time.Since(b.Now()))
-	b.tick.Unlock()
-	return b.client.Eval(ctx, text, keys, args...)
+	return b
 }
 
 func (b *bubbled) Ping(ctx context.Context) *redis.StatusCmd {
@@ -53,29 +54,39 @@ var errCut = &net.OpError{Op: "dial", Err: errors.New("cut off")}
 // Whatever a user switches on together works on Redis, too.
 func TestPairs(t *testing.T) {
 	one := []string{redisserver.Start(t).Addr()}
-	nodes := redisserver.StartCluster(t, 3).Addrs()
+	nodes := make(chan *redisserver.Cluster)
+	go func() { // a cluster takes 2 s to form
+		defer close(nodes)
+		nodes <- redisserver.StartCluster(t, 3)
+	}()
+	defer func() {
+		for range nodes { // which a run of another subtest alone has not received
+		}
+	}()
 	for _, on := range []struct {
 		name     string
-		addrs    []string
+		addrs    func() []string
 		requests int
 		store    func(redisstore.Client) store.Store
 	}{
-		{"one server", one, testlen.Of(30, 150), func(c redisstore.Client) store.Store {
+		{"one server", func() []string { return one }, testlen.Of(30, 150), func(c redisstore.Client) store.Store {
 			return redisstore.New(c, redisstore.WithOneServer())
 		}},
-		{"cluster", nodes, testlen.Of(10, 50), func(c redisstore.Client) store.Store { return redisstore.New(c) }},
-		{"stream", one, testlen.Of(30, 150), func(c redisstore.Client) store.Store {
+		{"stream", func() []string { return one }, testlen.Of(30, 150), func(c redisstore.Client) store.Store {
 			return redisstream.New(c, redisstream.WithOneServer())
 		}},
+		{"cluster", func() []string { return (<-nodes).Addrs() }, testlen.Of(10, 50),
+			func(c redisstore.Client) store.Store { return redisstore.New(c) }},
 	} {
 		t.Run(on.name, func(t *testing.T) {
 			var c *bubbled
 			config := pairs.Config{Requests: on.requests, Streams: on.name == "stream"}
 			config.Store = func(t *testing.T) store.Store {
 				if c == nil {
-					rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: on.addrs, ReadTimeout: time.Minute})
+					options := redis.UniversalOptions{Addrs: on.addrs(), ReadTimeout: time.Minute}
+					rdb := redis.NewUniversalClient(&options)
 					t.Cleanup(func() { rdb.Close() })
-					c = &bubbled{client: newClient(rdb)}
+					c = newBubbled(rdb)
 					time.Sleep(time.Until(c.Now())) // a bubble begins when instants had a digit less
 				}
 				flush(t, c.UniversalClient)

@@ -1,13 +1,14 @@
 package redisstore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/redisclient"
-	"github.com/sashlimit/sash/core/internal/redislog"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -25,7 +26,7 @@ const group = 500 // takes that become one, so that a script has room for their 
 // newPlan returns the plan of a request.
 func newPlan(takes []store.Take) *plan {
 	p := &plan{mode: takes[0].Mode}
-	p.Recorded, p.Cut = p.isRecorded, p.cut
+	p.Cut, p.Ping = p.cut, takes[0].Limit == &pinged
 	for i := range takes {
 		p.limits = append(p.limits, takes[i].Limit)
 	}
@@ -35,11 +36,11 @@ func newPlan(takes []store.Take) *plan {
 		isExact := int64(l.Quota)+1 < (1<<53)/span(l) // numbers of Lua are exact up to 2^53
 		p.isOne = p.mode == store.ModeCharge && l.Algorithm == store.SlidingLog && !l.Unlimited && isExact
 	}
-	if p.mode == store.ModeCharge {
+	if p.mode == store.ModeCharge && !slices.ContainsFunc(p.limits, overflows) {
 		p.Group = group
 	}
 	if p.isOne {
-		p.Script, p.Tail = one, []any{l.Quota, l.Window.Microseconds(), redislog.TTL(l)}
+		p.Script, p.Tail = one, arguments(l)[1:]
 		return p
 	}
 	p.Script = list
@@ -50,21 +51,20 @@ func newPlan(takes []store.Take) *plan {
 	return p
 }
 
+// overflows reports whether units of a take may be lost, since a bucket does not become emptier than empty. Then those
+// of a group do not come back one after the other.
+func overflows(l *store.Limit) bool { return l.Unlimited && l.Algorithm == store.TokenBucket }
+
 // cut returns how many numbers a reply has.
-func (p *plan) cut(reply []int64, _ int) (n int) {
-	isShort := len(reply) > 0 && reply[0] < 0
-	for _, l := range p.limits {
-		switch n += periodSize(l); {
-		case !isShort:
-			n += 3
-		case isCounter(l):
-			n += 2
-		default:
-			n++
-		}
+func (p *plan) cut(reply []int64, _ int) int {
+	if len(reply) > 0 && reply[0] < 0 {
+		return len(p.limits)
 	}
-	if !isShort {
-		n++
+	n := 1 + 3*len(p.limits)
+	for _, l := range p.limits {
+		if isCounter(l) {
+			n += 2
+		}
 	}
 	return n
 }
@@ -76,26 +76,30 @@ var modes = [...]string{
 
 // arguments returns what scripts know of a limit.
 func arguments(l *store.Limit) []any {
-	letter := map[bool]string{true: "u", false: "l"}[l.Unlimited]
-	if l.Permits {
-		letter = "p"
-	}
-	switch c := l.Calendar; {
-	case l.Algorithm == store.TokenBucket:
+	letter, window, more := "l", l.Window.Microseconds(), any(redisclient.TTL(l.Window))
+	switch l.Algorithm {
+	case store.TokenBucket:
 		parts := bucketParts(l)
-		return []any{"t", l.Quota, l.Interval() * parts / 1000, parts}
-	case l.Algorithm == store.SlidingCounter:
-		return []any{"s", l.Quota, l.Window.Microseconds(), ""}
-	case c != nil:
-		var b []byte
-		for _, instant := range c {
-			b = binary.BigEndian.AppendUint64(b, uint64(instant))
+		letter, window, more = "t", l.Interval()*parts/1000, parts
+	case store.SlidingCounter:
+		letter, more = "s", ""
+	case store.FixedWindow:
+		var calendar []byte
+		if l.Calendar != nil {
+			for _, instant := range l.Calendar {
+				calendar = binary.BigEndian.AppendUint64(calendar, uint64(instant))
+			}
 		}
-		return []any{"f", l.Quota, l.Window.Microseconds(), string(b)}
-	case l.Algorithm == store.FixedWindow:
-		return []any{"f", l.Quota, l.Window.Microseconds(), ""}
+		letter, more = "f", string(calendar)
+	case store.SlidingLog:
+		if l.Permits {
+			letter = "p"
+		}
 	}
-	return []any{letter, l.Quota, l.Window.Microseconds(), redislog.TTL(l)}
+	if l.Unlimited && !l.Permits {
+		letter = strings.ToUpper(letter)
+	}
+	return []any{letter, l.Quota, window, more}
 }
 
 // bucketParts returns of how many parts of a microsecond the interval of a bucket is a whole number.
@@ -109,22 +113,11 @@ func bucketParts(l *store.Limit) int64 {
 
 func isCounter(l *store.Limit) bool { return l.Algorithm != store.SlidingLog }
 
-// periodSize is how many numbers the script list replies about the period of a limit.
-func periodSize(l *store.Limit) int {
-	switch {
-	case l.Algorithm == store.TokenBucket && bucketParts(l) > 1:
-		return 2
-	case isCounter(l):
-		return 1
-	}
-	return 0
-}
-
 // appendCosts appends what follows the id of a request.
 func (p *plan) appendCosts(b []byte, takes []store.Take) []byte {
 	if p.isOne {
 		if cost, _ := takes[0].Limit.Counted(takes[0].Cost, p.mode); cost > 1 {
-			b = redislog.AppendUnits(b, cost)
+			b = redisclient.AppendUnits(b, cost)
 		}
 		return b
 	}
@@ -139,18 +132,14 @@ func (p *plan) appendCosts(b []byte, takes []store.Take) []byte {
 		} else {
 			cost, _ = takes[i].Limit.Counted(cost, p.mode)
 		}
-		b = redislog.AppendUnits(b, cost)
+		b = redisclient.AppendUnits(b, cost)
 	}
 	return b
 }
 
 // least is how many units a request in ModeAtMost gets at most.
 func least(takes []store.Take) int {
-	n := takes[0].Cost
-	for i := range takes {
-		n = min(n, takes[i].Cost)
-	}
-	return n
+	return slices.MinFunc(takes, func(a, b store.Take) int { return cmp.Compare(a.Cost, b.Cost) }).Cost
 }
 
 // span is by what a number of a short reply has the units that are used.
@@ -158,9 +147,6 @@ func span(l *store.Limit) int64 { return l.Window.Microseconds() + 1 }
 
 // short returns what a number of a short reply tells.
 func short(l *store.Limit, number int64) (used, reset int64) {
-	if isCounter(l) {
-		return -number - 1, 0
-	}
 	return (-number - 1) / span(l), (-number - 1) % span(l)
 }
 
@@ -175,14 +161,6 @@ func (p *plan) recorded(q *redisclient.Question) int64 {
 		}
 	}
 	return int64(q.StandsFor)
-}
-
-// isRecorded reports whether a question was recorded, by its reply.
-func (p *plan) isRecorded(q *redisclient.Question) bool {
-	if p.mode == store.ModeCharge {
-		return int64(q.Place) < p.recorded(q)
-	}
-	return p.mode != store.ModePeek // or a denial was, or nothing
 }
 
 // read fills in the answers to a request. It checks all numbers: another program may have written to the key, and the
@@ -200,32 +178,30 @@ func (p *plan) read(q *redisclient.Question, takes []store.Take, answers []store
 	for i := range takes {
 		l := takes[i].Limit
 		var used, reset, wait int64
-		switch {
-		case !isShort:
-			used, reset, wait, reply = reply[0], reply[1], reply[2], reply[3:]
-		case isCounter(l):
-			used, _ = short(l, reply[0])
-			reset, reply = reply[1], reply[2:]
-		default:
+		if isShort {
 			used, reset = short(l, reply[0])
 			wait, reply = reset, reply[1:]
+		} else {
+			used, reset, wait, reply = reply[0], reply[1], reply[2], reply[3:]
 		}
 		good = good && inRange(l, used, reset, wait) && !(isShort && used > int64(l.Quota))
 		cost, mode := l.Counted(takes[i].Cost, takes[i].Mode)
-		switch mode {
-		case store.ModeCharge, store.ModeChargeDenied:
-			used += max(min(recorded, place), 0) * int64(cost)
-		case store.ModeAtMost:
+		before := min(recorded, place) * int64(cost) // units of those before it in the group
+		if mode == store.ModeAtMost {
 			cost = 1
-		case store.ModeRecord, store.ModePeek:
 		}
-		a := answer(used, reset, wait, admitted && mode != store.ModePeek || l.HasRoom(int(used), cost))
+		a := store.Answer{Known: true, Used: int(used + before), Reset: micros(reset)}
+		if a.Allowed = admitted && mode != store.ModePeek || l.HasRoom(a.Used, cost); !a.Allowed {
+			a.Retry = micros(wait)
+		}
 		if mode == store.ModeAtMost {
 			a.Granted = int(recorded)
 		}
-		a.Period, reply = period(l, reply)
-		if l.Algorithm == store.TokenBucket { // the units of those before it in the group come back before its own
-			a.Period += max(min(recorded, place), 0) * int64(cost) * l.Interval()
+		if isCounter(l) {
+			a.Period, reply = 1000*reply[0]+reply[1], reply[2:]
+		}
+		if l.Algorithm == store.TokenBucket { // those before it in the group come back first
+			a.Period += before * l.Interval()
 		}
 		answers[i], denied = a, denied || !a.Allowed
 	}
@@ -239,27 +215,7 @@ func (p *plan) read(q *redisclient.Question, takes []store.Take, answers []store
 	return nil
 }
 
-// period returns the period of a counter, with which a reply begins, and what follows.
-func period(l *store.Limit, reply []int64) (of int64, rest []int64) {
-	switch periodSize(l) {
-	case 1:
-		return reply[0] * 1000, reply[1:]
-	case 2:
-		return reply[0]*1000 + reply[1], reply[2:]
-	}
-	return 0, reply
-}
-
-// answer returns an answer by numbers of a reply, in microseconds.
-func answer(used, reset, wait int64, allowed bool) store.Answer {
-	a := store.Answer{
-		Known: true, Allowed: allowed, Used: int(used), Reset: time.Duration(reset) * time.Microsecond,
-	}
-	if !allowed {
-		a.Retry = time.Duration(wait) * time.Microsecond
-	}
-	return a
-}
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // inRange reports whether numbers of a reply can be.
 func inRange(l *store.Limit, used, reset, wait int64) bool {

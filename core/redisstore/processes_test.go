@@ -177,13 +177,13 @@ func newServing(rdb redis.UniversalClient) (*core.Limiter, error) {
 		core.WithStore(redisstore.New(rdb)), core.WithName("serving"), core.WithTimeout(time.Minute))
 }
 
-// serve has 100 callers that each serve ten requests, and writes how many were under way at most, in all processes.
+// serve has 30 callers that each serve ten requests, and writes how many were under way at most, in all processes.
 func serve(rdb redis.UniversalClient) {
 	ctx := context.Background()
 	l, err := newServing(rdb)
 	var most, denied atomic.Int64
 	var all sync.WaitGroup
-	for range 100 {
+	for range 3 * permits {
 		all.Go(func() {
 			for n := 0; n < 10; {
 				d, failed := l.Allow(ctx, "k")
@@ -260,6 +260,7 @@ func TestPermitsOfProcesses(t *testing.T) {
 			if d, err := l.Allow(t.Context(), "k"); err != nil || d.Allowed {
 				t.Fatalf("%v, %v: a permit is free while the process lives", d, err)
 			}
+			<-time.After(5 * time.Millisecond)
 		}
 	}
 	holder.Process.Kill()
@@ -333,7 +334,7 @@ func TestLeasesOfProcesses(t *testing.T) {
 	}
 	running := []*child{begin(), begin(), begin()}
 	<-used
-	for ends := time.Now().Add(time.Duration(testlen.Of(2, 10)) * time.Second); time.Now().Before(ends); {
+	for ends := time.Now().Add(time.Duration(testlen.Of(1, 10)) * time.Second); time.Now().Before(ends); {
 		<-time.After(time.Duration(50+rand.IntN(200)) * time.Millisecond)
 		switch i := rand.IntN(len(running)); rand.IntN(6) {
 		case 0:

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/redisclient"
-	"github.com/sashlimit/sash/core/internal/redislog"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -55,7 +54,7 @@ func WithOneServer() Option { return func(o *redisclient.Options) { o.OneServer 
 
 // redisStore is a store of logs in sorted sets.
 type redisStore struct {
-	*redislog.Logs
+	*redisclient.Conn
 
 	plans redisclient.Recent[planKey, *plan]
 	lists redisclient.Recent[listKey, *plan]
@@ -71,12 +70,12 @@ var commands = []string{
 
 // The scripts. The head of each file tells its keys, its arguments and its reply.
 var (
-	kind  = redislog.NewKind(redisclient.Package{Name: "redisstore", Commands: commands}, ":", files)
-	one   = redislog.NewScript(files, "one")
-	list  = redislog.NewScript(files, "list")
-	renew = redislog.NewScript(files, "renew")
+	pack  = redisclient.NewPackage("redisstore", ":", false, commands, files)
+	one   = redisclient.LoadScript(files, "one")
+	list  = redisclient.LoadScript(files, "list")
+	renew = redisclient.LoadScript(files, "renew")
 
-	settleCounter = redislog.NewScript(files, "settle_counter")
+	settleCounter = redisclient.LoadScript(files, "settle_counter")
 )
 
 type planKey struct {
@@ -97,7 +96,7 @@ type listKey struct {
 //
 // [core.New]: https://pkg.go.dev/github.com/sashlimit/sash/core#New
 func New(client Client, opts ...Option) store.Store {
-	return &redisStore{Logs: kind.Open(client, opts)}
+	return &redisStore{Conn: redisclient.New(pack, client, opts...)}
 }
 
 // Check reports whether a store of the same client and options can work on its server, for example when a program
@@ -110,45 +109,40 @@ func New(client Client, opts ...Option) store.Store {
 // is a problem even if maxmemory is 0, because maxmemory can be changed while the server runs. To see the policy, the
 // user must be allowed to run INFO, which the store itself does not need.
 func Check(ctx context.Context, client Client, opts ...Option) error {
-	return kind.Open(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
-		return (&redisStore{Logs: kind.On(one)}).try(ctx, number)
+	c := redisclient.New(pack, client, opts...)
+	return c.Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
+		return (&redisStore{Conn: one}).try(ctx, number)
 	})
 }
 
 // try uses each script on scratch keys, so that each command runs once.
 func (s *redisStore) try(ctx context.Context, number int) error {
-	key, limits := store.NewKey("check", strconv.Itoa(number)), tried()
-	log := limits[0]
-	for n, of := range [][]*store.Limit{limits[:1], limits[1:], limits[1:], limits[:1]} {
-		takes := make([]store.Take, len(of))
-		for i, l := range of {
-			takes[i] = store.Take{Key: key, Limit: l, Cost: 1, ID: uint64(n + 1)}
+	key, log, counters := store.NewKey("check", strconv.Itoa(number)), tried[:1], tried[1:]
+	take := func(id uint64, mode store.Mode, limits []*store.Limit) error {
+		takes := make([]store.Take, len(limits))
+		for i, l := range limits {
+			takes[i] = store.Take{Key: key, Limit: l, Cost: 1, ID: id, Mode: mode}
 		}
-		if n == 3 { // the second take of its log
-			takes[0].Mode = store.ModeChargeDenied
-		}
-		if err := s.Take(ctx, takes, make([]store.Answer, len(of))); err != nil {
-			return err
-		}
+		return s.Take(ctx, takes, make([]store.Answer, len(takes)))
 	}
-	_, unlisted := s.Log(ctx, key, log)
+	if err := take(1, store.ModeCharge, log); err != nil {
+		return err
+	}
+	_, unlisted := s.Log(ctx, key, log[0])
 	return cmp.Or(
-		s.Settle(ctx, store.Settlement{Key: key, Limit: log, ID: 4, Was: 3, Cost: 2}),
-		s.Renew(ctx, store.Renewal{Key: key, Limit: log, IDs: []uint64{5}}),
-		unlisted, s.Reset(ctx, key, limits, time.Minute), s.Reset(ctx, key, limits, 0),
+		take(2, store.ModeCharge, counters), take(3, store.ModeCharge, counters), take(4, store.ModeChargeDenied, log),
+		s.Settle(ctx, store.Settlement{Key: key, Limit: log[0], ID: 4, Was: 3, Cost: 2}),
+		s.Renew(ctx, store.Renewal{Key: key, Limit: log[0], IDs: []uint64{5}}),
+		unlisted, s.Reset(ctx, key, tried, time.Minute), s.Reset(ctx, key, tried, 0),
 	)
 }
 
 // tried are limits of all kinds, on logs that last as long as Check.
-func tried() []*store.Limit {
-	limits := []*store.Limit{
-		{Log: "log"}, {Log: "window", Algorithm: store.FixedWindow}, {Log: "counter", Algorithm: store.SlidingCounter},
-		{Log: "bucket", Algorithm: store.TokenBucket, Refill: 9},
-	}
-	for i, l := range limits {
-		l.Quota, l.Window = 1+9*i, time.Minute
-	}
-	return limits
+var tried = []*store.Limit{
+	{Log: "log", Quota: 1, Window: time.Minute},
+	{Log: "window", Quota: 9, Window: time.Minute, Algorithm: store.FixedWindow},
+	{Log: "counter", Quota: 9, Window: time.Minute, Algorithm: store.SlidingCounter},
+	{Log: "bucket", Quota: 9, Window: time.Minute, Algorithm: store.TokenBucket, Refill: 9},
 }
 
 // Validate implements [store.Store]. The store can serve all limits, any number of them at once, but for buckets that
@@ -187,13 +181,13 @@ func (s *redisStore) takeAtOnce(ctx context.Context, takes []store.Take, answers
 		b = s.AppendKey(b, &takes[i].Key, takes[i].Limit)
 		ends[i] = len(b)
 	}
-	b = p.appendCosts(redislog.AppendID(b, takes[0].ID), takes)
+	b = p.appendCosts(redisclient.AppendID(b, takes[0].ID), takes)
 	q := s.NewQuestion(string(b), ends[:len(takes)]...)
 	defer q.Free()
 	if err := s.Do(ctx, &p.Plan, q); err != nil {
 		return err
 	}
-	return s.Failed(p.read(q, takes, answers))
+	return p.read(q, takes, answers)
 }
 
 func (s *redisStore) plan(takes []store.Take) *plan {
@@ -210,13 +204,11 @@ func (s *redisStore) plan(takes []store.Take) *plan {
 
 // Settle implements [store.Settler].
 func (s *redisStore) Settle(ctx context.Context, t store.Settlement) error {
-	switch {
-	case t.Limit.Permits && t.Cost > 0:
+	if t.Limit.Permits && t.Cost > 0 {
 		return nil // it counts 1 whatever it costs
-	case !isCounter(t.Limit):
-		return s.Logs.Settle(ctx, t)
-	}
-	if err := t.Key.Validate(); err != nil {
+	} else if !isCounter(t.Limit) {
+		return s.Conn.Settle(ctx, t)
+	} else if err := t.Key.Validate(); err != nil {
 		return err
 	}
 	key := s.Key(&t.Key, t.Limit)
@@ -232,10 +224,10 @@ func (s *redisStore) Renew(ctx context.Context, r store.Renewal) error {
 		return err
 	}
 	keys := []string{s.Key(&r.Key, r.Limit)}
-	for part := range slices.Chunk(r.IDs, redislog.AtOnce) {
-		args := []any{redislog.TTL(r.Limit)}
+	for part := range slices.Chunk(r.IDs, redisclient.AtOnce) {
+		args := []any{redisclient.TTL(r.Limit.Window)}
 		for _, id := range part {
-			args = append(args, string(redislog.AppendID(nil, id)))
+			args = append(args, string(redisclient.AppendID(nil, id)))
 		}
 		if _, err := s.Run(ctx, renew, keys, args...); err != nil {
 			return err
@@ -249,13 +241,6 @@ var pinged = store.Limit{Log: "ping", Quota: store.MaxQuota, Window: time.Millis
 
 // Ping implements [store.Pinger].
 func (s *redisStore) Ping(ctx context.Context) error {
-	p := s.plans.Get(planKey{limit: &pinged}, func() *plan {
-		p := newPlan([]store.Take{{Limit: &pinged}})
-		p.Ping = true
-		return p
-	})
-	key := s.Prefix() + ":{}:" + pinged.Log
-	q := s.NewQuestion(string(redislog.AppendID([]byte(key), rand.Uint64())), len(key))
-	defer q.Free()
-	return s.Do(ctx, &p.Plan, q)
+	takes := []store.Take{{Limit: &pinged, Cost: 1, ID: rand.Uint64()}}
+	return s.takeAtOnce(ctx, takes, make([]store.Answer, 1))
 }

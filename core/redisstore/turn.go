@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -24,13 +23,12 @@ type part struct {
 
 func (s *redisStore) takeInTurn(ctx context.Context, takes []store.Take, answers []store.Answer) error {
 	parts := partsOf(takes, answers)
-	switch takes[0].Mode {
-	case store.ModePeek, store.ModeRecord: // each for itself
-		return each(parts, func(p **part) error { return s.takeAtOnce(ctx, (*p).takes, (*p).answers) })
-	case store.ModeCharge, store.ModeChargeDenied, store.ModeAtMost:
+	if m := takes[0].Mode; m == store.ModePeek || m == store.ModeRecord { // each for itself
+		return each(parts, func(p *part) error { return s.takeAtOnce(ctx, p.takes, p.answers) })
 	}
 	granted := takes[0].Cost
-	for i, p := range parts {
+	for i := range parts {
+		p := &parts[i]
 		p.sent = time.Now()
 		if takes[0].Mode == store.ModeAtMost {
 			granted = min(granted, least(p.takes))
@@ -40,7 +38,10 @@ func (s *redisStore) takeInTurn(ctx context.Context, takes []store.Take, answers
 			}
 		}
 		if err := s.takeAtOnce(ctx, p.takes, p.answers); err != nil {
-			return s.unanswered(ctx, parts[:i], err)
+			if !errors.As(err, new(*store.LeftError)) { // whose caller decides what becomes of the request
+				s.giveBack(ctx, parts[:i], 0) //nolint:errcheck // whoever gets the error settles the request
+			}
+			return err
 		}
 		if slices.ContainsFunc(p.answers, func(a store.Answer) bool { return !a.Allowed }) {
 			return s.giveBack(ctx, parts[:i], 0)
@@ -54,23 +55,20 @@ func (s *redisStore) takeInTurn(ctx context.Context, takes []store.Take, answers
 }
 
 // partsOf returns the takes of each key. Those with counters are the last.
-func partsOf(takes []store.Take, answers []store.Answer) []*part {
-	var parts []*part
-	begin := 0
-	for i := range takes {
-		if i+1 == len(takes) || !takes[i].Key.Equal(&takes[i+1].Key) {
-			parts = append(parts, &part{takes: takes[begin : i+1], answers: answers[begin : i+1]})
-			begin = i + 1
+func partsOf(takes []store.Take, answers []store.Answer) []part {
+	var parts, counters []part
+	for begin, n := 0, 1; begin < len(takes); begin, n = begin+n, 1 {
+		for begin+n < len(takes) && takes[begin].Key.Equal(&takes[begin+n].Key) {
+			n++
 		}
-	}
-	counts := func(p *part) int {
+		p := part{takes: takes[begin : begin+n], answers: answers[begin : begin+n]}
 		if slices.ContainsFunc(p.takes, func(t store.Take) bool { return isCounter(t.Limit) }) {
-			return 1
+			counters = append(counters, p)
+		} else {
+			parts = append(parts, p)
 		}
-		return 0
 	}
-	slices.SortStableFunc(parts, func(a, b *part) int { return cmp.Compare(counts(a), counts(b)) })
-	return parts
+	return append(parts, counters...)
 }
 
 // each calls f with all items at the same time.
@@ -84,23 +82,11 @@ func each[T any](items []T, f func(*T) error) error {
 	return errors.Join(errs...)
 }
 
-// unanswered returns the error of a request of which a part has no answer.
-func (s *redisStore) unanswered(ctx context.Context, before []*part, err error) error {
-	var left *store.LeftError
-	if !errors.As(err, &left) {
-		s.giveBack(ctx, before, 0) //nolint:errcheck // whoever gets the error settles the request
-		return err
-	}
-	all := &store.LeftError{Err: left.Err}
-	left.Then(func(recorded bool, err error) { all.End(recorded || len(before) > 0, err) })
-	return all
-}
-
 // giveBackTimeout is how long giving back takes at most. It goes on when the caller's context has ended.
 const giveBackTimeout = time.Second
 
 // giveBack settles what parts have recorded to so many units. It returns when this is done, or when the context ends.
-func (s *redisStore) giveBack(ctx context.Context, parts []*part, units int) error {
+func (s *redisStore) giveBack(ctx context.Context, parts []part, units int) error {
 	var settlements []store.Settlement
 	for _, p := range parts {
 		for i := range p.takes {

@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/redisclient"
-	"github.com/sashlimit/sash/core/internal/redislog"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -32,7 +32,7 @@ func WithOneServer() Option { return func(o *redisclient.Options) { o.OneServer 
 
 // streamStore is a store of logs in streams. It has no methods for what these cannot do.
 type streamStore struct {
-	*redislog.Logs
+	*redisclient.Conn
 
 	plans redisclient.Recent[planKey, *redisclient.Plan]
 }
@@ -45,8 +45,8 @@ var commands = []string{
 }
 
 var (
-	kind = redislog.NewKind(redisclient.Package{Name: "redisstream", Commands: commands}, ":s", files)
-	take = redislog.NewScript(files, "take")
+	pack = redisclient.NewPackage("redisstream", ":s", true, commands, files)
+	take = redisclient.LoadScript(files, "take")
 
 	// lookUp is what take does if an entry has the instant of the one before.
 	lookUp = redisclient.NewScript("return {#redis.call('XINFO', 'STREAM', KEYS[1])}")
@@ -58,15 +58,16 @@ var (
 //
 // [core.New]: https://pkg.go.dev/github.com/sashlimit/sash/core#New
 func New(client Client, opts ...Option) store.Store {
-	return &streamStore{Logs: kind.Open(client, opts)}
+	return &streamStore{Conn: redisclient.New(pack, client, opts...)}
 }
 
 // Check reports whether a store of the same client and options can work on its server, as [redisstore.Check] does.
 //
 // [redisstore.Check]: https://pkg.go.dev/github.com/sashlimit/sash/core/redisstore#Check
 func Check(ctx context.Context, client Client, opts ...Option) error {
-	return kind.Open(client, opts).Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
-		s := &streamStore{Logs: kind.On(one)}
+	c := redisclient.New(pack, client, opts...)
+	return c.Check(ctx, func(ctx context.Context, one *redisclient.Conn, number int) error {
+		s := &streamStore{Conn: one}
 		key, l := store.NewKey("check", strconv.Itoa(number)), &store.Limit{Log: "log", Quota: 9, Window: time.Minute}
 		for id := range uint64(2) {
 			takes := []store.Take{{Key: key, Limit: l, Cost: 1, ID: id + 1, Mode: store.ModeChargeDenied}}
@@ -74,13 +75,9 @@ func Check(ctx context.Context, client Client, opts ...Option) error {
 				return err
 			}
 		}
-		if _, err := s.Run(ctx, lookUp, []string{s.Key(&key, l)}); err != nil {
-			return err
-		}
-		if err := s.Settle(ctx, store.Settlement{Key: key, Limit: l, ID: 1, Was: 1}); err != nil {
-			return err
-		}
-		return s.Reset(ctx, key, []*store.Limit{l}, 0)
+		_, err := s.Run(ctx, lookUp, []string{s.Key(&key, l)})
+		return cmp.Or(err, s.Settle(ctx, store.Settlement{Key: key, Limit: l, ID: 1, Was: 1}),
+			s.Reset(ctx, key, []*store.Limit{l}, 0))
 	})
 }
 
@@ -119,17 +116,13 @@ type planKey struct {
 	mode  store.Mode
 }
 
+var modes = [...]string{
+	store.ModeCharge: "c", store.ModePeek: "p", store.ModeRecord: "r", store.ModeChargeDenied: "d",
+	store.ModeAtMost: "c", // of one unit
+}
+
 func newPlan(l *store.Limit, mode store.Mode) *redisclient.Plan {
-	quota, letter := int64(l.Quota), "c"
-	switch mode {
-	case store.ModeCharge, store.ModeAtMost: // of one unit
-	case store.ModePeek:
-		letter = "p"
-	case store.ModeRecord:
-		letter = "r"
-	case store.ModeChargeDenied:
-		letter = "d"
-	}
+	quota, letter := int64(l.Quota), modes[mode]
 	if l.Unlimited && mode != store.ModePeek {
 		letter = "r"
 	} else if l.Unlimited {
@@ -137,12 +130,11 @@ func newPlan(l *store.Limit, mode store.Mode) *redisclient.Plan {
 	}
 	p := &redisclient.Plan{
 		Script: take, Since: true, Cut: func([]int64, int) int { return numbers },
-		Tail: []any{quota, l.Window.Microseconds(), redislog.TTL(l), letter, l.Keeps(mode)},
+		Tail: []any{quota, l.Window.Microseconds(), redisclient.TTL(l.Window), letter, l.Keeps(mode)},
 	}
 	if letter == "c" {
 		p.Group = 500
 	}
-	p.Recorded = func(q *redisclient.Question) bool { return int64(q.Place) < q.Reply[0] }
 	return p
 }
 
@@ -163,7 +155,7 @@ func (s *streamStore) Take(ctx context.Context, takes []store.Take, answers []st
 	var space [256]byte
 	b := s.AppendKey(space[:0], &t.Key, t.Limit)
 	n := len(b)
-	q := s.NewQuestion(string(redislog.AppendID(b, t.ID)), n)
+	q := s.NewQuestion(string(redisclient.AppendID(b, t.ID)), n)
 	defer q.Free()
 	plan := s.plans.Get(planKey{t.Limit, t.Mode}, func() *redisclient.Plan { return newPlan(t.Limit, t.Mode) })
 	if err := s.Do(ctx, plan, q); err != nil {
@@ -183,7 +175,7 @@ func (s *streamStore) Take(ctx context.Context, takes []store.Take, answers []st
 		a.Granted = 1
 	}
 	if answers[0] = a; a.Used < 0 || a.Reset < 0 || max(a.Reset, a.Retry) > t.Limit.Window+time.Second || a.Retry < 0 {
-		return s.Failed(redisclient.ProtocolError("numbers out of range in reply %v", q.Reply))
+		return redisclient.ProtocolError("numbers out of range in reply %v", q.Reply)
 	}
 	return nil
 }
@@ -193,7 +185,7 @@ func (s *streamStore) Settle(ctx context.Context, t store.Settlement) error {
 	if err := checkCost(t.Cost); err != nil {
 		return err
 	}
-	return s.Logs.Settle(ctx, t)
+	return s.Conn.Settle(ctx, t)
 }
 
 // Merge implements [store.Merger] for entries of one unit.
@@ -203,5 +195,5 @@ func (s *streamStore) Merge(ctx context.Context, m store.MergeRequest) error {
 			return err
 		}
 	}
-	return s.Logs.Merge(ctx, m)
+	return s.Conn.Merge(ctx, m)
 }

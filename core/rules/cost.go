@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,13 +28,12 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 	var units []string // of the rule's limits
 	for _, part := range r.parts {
 		for _, l := range part.limits {
-			unit := l.unit()
-			if unit == "" || slices.Contains(units, unit) {
+			if l.Unit == "" || slices.Contains(units, l.Unit) {
 				continue
 			}
-			if units = append(units, unit); !p.get(unit).exists() {
-				l.at.fault(fmt.Sprintf("%q counts %s, and the rule does not say what a request costs",
-					cut(l.at.Value), unit), fmt.Sprintf("add costs: {%s: {value: NAME}}, or a number", unit))
+			if units = append(units, l.Unit); !p.get(l.Unit).exists() {
+				l.at.fault(fmt.Sprintf("%.60q counts %s, and the rule does not say what a request costs",
+					l.at.Value, l.Unit), fmt.Sprintf("add costs: {%s: {value: NAME}}, or a number", l.Unit))
 			}
 		}
 	}
@@ -43,43 +43,49 @@ func (k *reader) costs(p place, r *rule) (all []unitCost) {
 		case u.unit == limittext.Requests:
 			one.asName().fault("requests have a cost of their own", "write cost: in place of it")
 		case !slices.Contains(units, u.unit):
-			one.asName().fault("no limit of the rule counts "+cut(u.unit),
-				"remove it, or add a limit such as 100 "+cut(u.unit)+"/minute")
+			one.asName().fault(fmt.Sprintf("no limit of the rule counts %.60s", u.unit),
+				fmt.Sprintf("remove it, or add a limit such as 100 %.60s/minute", u.unit))
 		case one.Kind == yaml.MappingNode:
 			u.value = one.get("value").Value
 		default:
 			u.cost, _ = integer(one.Node)
 		}
+		r.fits(u.unit, u.cost, one)
 		all = append(all, u)
 	}
 	return all
 }
 
+// fits reports a fixed cost that is above the quota of a limit, or the size of a bucket, so that no request would pass.
+// In flight, a request takes one permit whatever it costs.
+func (r *rule) fits(unit string, cost int, at place) {
+	for _, part := range r.parts {
+		for _, l := range part.limits {
+			if l.Unit == unit && !l.InFlight && cost > cmp.Or(l.Burst, l.Quota) {
+				at.fault(fmt.Sprintf("a cost of %d never fits the limit %.60q on line %d", cost, l.at.Value, l.at.Line),
+					"lower the cost or raise the limit; to refuse every request, use deny")
+				return
+			}
+		}
+	}
+}
+
 // unitCosts returns what a request takes of units other than requests.
 func (r *rule) unitCosts(req adapter.Request) (all []gate.UnitCost, err error) {
 	for _, u := range r.costs {
-		cost, problem := u.read(req)
-		if problem != "" {
-			return nil, &gate.RulesError{Err: &core.ConfigError{
-				Option: "costs", Value: "request", Problem: "rule " + r.name + ": " + problem,
-				Remedy: "store one under that name in middleware in front of the rules",
-			}}
+		cost := u.cost
+		if u.value != "" {
+			given := req.Value(u.value)
+			cost, err = strconv.Atoi(keys.TextOf(given)) // the largest int if it is larger
+			if err != nil && !errors.Is(err, strconv.ErrRange) || cost < 0 {
+				return nil, &adapter.ConstantError{Err: &core.ConfigError{
+					Option: "costs", Value: "request", Problem: fmt.Sprintf("rule %s: the value %s of the request is "+
+						"not a number of %s from 0 to %d: %T", r.name, u.value, u.unit, core.MaxQuota, given),
+					Remedy: "store one under that name in middleware in front of the rules",
+				}}
+			}
 		}
-		all = append(all, gate.UnitCost{Unit: u.unit, Cost: cost})
+		all = append(all, gate.UnitCost{Unit: u.unit, Cost: min(cost, core.MaxQuota+1)})
 	}
 	return all, nil
-}
-
-// read returns the cost of a request, or why it is not known.
-func (u *unitCost) read(r adapter.Request) (cost int, problem string) {
-	if u.value == "" {
-		return u.cost, ""
-	}
-	given := r.Value(u.value)
-	cost, err := strconv.Atoi(keys.TextOf(given)) // the largest int if it is larger
-	if err != nil && !errors.Is(err, strconv.ErrRange) || cost < 0 {
-		return 0, fmt.Sprintf("the value %s of the request is not a number of %s from 0 to %d: %T", u.value, u.unit,
-			core.MaxQuota, given)
-	}
-	return min(cost, core.MaxQuota+1), ""
 }

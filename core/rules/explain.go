@@ -61,17 +61,11 @@ type OverrideExplanation struct {
 // request, it returns that decision and ignores the rules. Adapters have a function of this name for requests of their
 // framework.
 func (s *Set) Explain(r adapter.Request) (e Explanation) {
-	doc, in := s.active.Load(), s.limiter.Inside()
-	leaves := make([][]gate.Applied, len(doc.rules)) // that each rule has added
-	e.Decision, e.Err = in.Preview(r, func(r adapter.Request, c *choice) error {
-		return doc.explain(r, c, &e, leaves)
+	in := s.limiter.Inside()
+	e.Decision, e.Err = in.Preview(r, func(r adapter.Request, c *choice) (err error) {
+		e.Rules, err = s.explain(r, c)
+		return err
 	})
-	for i, rule := range doc.rules {
-		for _, leaf := range leaves[i] {
-			of := slices.IndexFunc(rule.parts, func(p *part) bool { return p.prepared == leaf.Rule })
-			s.explainLimits(r, leaf, rule.parts[of].limits, &e.Rules[i])
-		}
-	}
 	if passes, err := in.Exempt(r); err != nil {
 		e.Decision, e.Err = core.Decision{}, err
 	} else if passes {
@@ -81,10 +75,10 @@ func (s *Set) Explain(r adapter.Request) (e Explanation) {
 	return e
 }
 
-// explain adds the rules that apply to a request, as [Set.choose] does, and notes why.
-func (doc *document) explain(r adapter.Request, c *choice, e *Explanation, leaves [][]gate.Applied) error {
-	e.Rules = make([]RuleExplanation, len(doc.rules))
-	earlier := ""
+// explain adds the rules that apply to a request, as [Set.choose] does, and says why.
+func (s *Set) explain(r adapter.Request, c *choice) (all []RuleExplanation, err error) {
+	doc, earlier := s.active.Load(), ""
+	all = make([]RuleExplanation, len(doc.rules))
 	var first error // which ends a decision; rules are explained nevertheless
 	broken := doc.find(r, c, func(i int) error {
 		rule := doc.rules[i]
@@ -92,26 +86,41 @@ func (doc *document) explain(r adapter.Request, c *choice, e *Explanation, leave
 		before, listed := len(c.Applied()), c.Listed
 		c.Listed = false
 		failed := rule.ask(r, c)
-		leaves[i] = append(leaves[i], c.Applied()[before:]...)
-		e.Rules[i].Applies, e.Rules[i].Reason = true, rule.reason(c, failed, len(leaves[i]))
+		added := c.Applied()[before:]
+		all[i].Applies, all[i].Reason = true, rule.reason(c, failed, len(added))
+		for _, leaf := range added {
+			of := slices.IndexFunc(rule.parts, func(p *part) bool { return p.asks == leaf.Rule })
+			s.explainLimits(r, leaf, rule.parts[of].limits, &all[i])
+		}
 		if c.Listed = c.Listed || listed; !rule.shadow {
 			first = cmp.Or(first, failed)
 		}
 		return nil
 	})
+	var target adapter.Target // without one, find has failed
+	if t, ok := r.(adapter.Targeter); ok {
+		target = t.Target()
+	}
+	readings, _ := readingsOf(&target, nil)
 	for i, rule := range doc.rules {
-		one := &e.Rules[i]
+		one := &all[i]
 		if one.Name = rule.name; one.Applies {
 			continue
 		}
-		if one.Reason = rule.mismatch(r, c); one.Reason != "" {
-			continue
-		}
-		if one.Reason = "an earlier rule applies: " + earlier; broken != nil {
+		switch field, err := rule.match.fails(r, &target, readings, c); {
+		case err != nil:
+			one.Reason = "a condition could not be checked"
+		case field == "path":
+			one.Reason = "match.path: the request's path does not match " + rule.match.route
+		case field != "":
+			one.Reason = "match." + field + ": the request has another value, or none"
+		case broken != nil:
 			one.Reason = "a condition of an earlier rule could not be checked"
+		default:
+			one.Reason = "an earlier rule applies: " + earlier
 		}
 	}
-	return cmp.Or(first, broken)
+	return all, cmp.Or(first, broken)
 }
 
 // reason explains a rule that applies and has added so many leaves to the choice, or returns "".
@@ -119,9 +128,9 @@ func (r *rule) reason(c *choice, failed error, added int) string {
 	switch {
 	case errors.Is(failed, core.ErrForbidden):
 		return "the client is on its deny list"
-	case errors.As(failed, new(*gate.RulesError)):
+	case errors.As(failed, new(*adapter.ConstantError)):
 		return "its costs are not known"
-	case failed != nil, added == 0 && r.prepared != nil && !c.Listed:
+	case failed != nil, added == 0 && r.asks != nil && !c.Listed:
 		return "its key could not be read"
 	case c.Listed:
 		return "the client is on its allow list"
@@ -129,26 +138,6 @@ func (r *rule) reason(c *choice, failed error, added int) string {
 		return "unlimited"
 	case added == 0:
 		return "no descriptor has a limit for this request"
-	}
-	return ""
-}
-
-// mismatch returns why a rule does not match a request, or "".
-func (r *rule) mismatch(req adapter.Request, c *choice) string {
-	t, ok := req.(adapter.Targeter)
-	if !ok {
-		return "a condition could not be checked"
-	}
-	m, target := &r.match, t.Target()
-	readings, _ := readingsOf(&target, nil)
-	if !slices.ContainsFunc(readings, func(r reading) bool { return m.path.matches(r, &target) }) {
-		return "match.path: the request's path does not match " + m.route
-	}
-	switch fails, err := m.fails(req, &target, c); {
-	case err != nil:
-		return "a condition could not be checked"
-	case fails != nil:
-		return "match." + fails.field + ": the request has another value, or none"
 	}
 	return ""
 }
@@ -164,14 +153,14 @@ func (s *Set) explainLimits(r adapter.Request, leaf gate.Applied, limits []limit
 		res = res.Shadow
 	}
 	if err == nil && res != nil && res.Set != nil {
-		now, _ = res.Each(r.Context()) // nil if the store does not answer
+		now, _ = res.Now(r.Context()) // nil if the store does not answer
 	}
 	var known []*engine.Override
 	for n, one := range limits {
 		l := LimitExplanation{Limit: one.at.Value}
 		if of := &leaf.Rule.Set().Limits[n]; now != nil {
 			o := now.OverrideOf(of)
-			if l.Overridden = overrides(o, of); !l.Overridden {
+			if l.Overridden = o != nil && o.Replaces(of); !l.Overridden {
 				l.fill(now, slices.IndexFunc(now.Set.Limits, func(l engine.Limit) bool {
 					return l.Text == of.Text && l.SameLog(of)
 				}), leaf.Of(of.Unit) > 0)
@@ -182,12 +171,6 @@ func (s *Set) explainLimits(r adapter.Request, leaf gate.Applied, limits []limit
 		}
 		e.Limits = append(e.Limits, l)
 	}
-}
-
-// overrides reports whether an override replaces a limit.
-func overrides(o *engine.Override, l *engine.Limit) bool {
-	return o != nil && !l.InFlight && (o.Denied || o.Unlimited ||
-		slices.ContainsFunc(o.Limits, func(g engine.Given) bool { return g.Unit == l.Unit }))
 }
 
 // explainOverride explains an override of the key of a limit.
@@ -209,10 +192,10 @@ func (l *LimitExplanation) fill(r *engine.Result, limit int, asks bool) {
 	if limit < 0 {
 		return
 	}
-	of := &r.Set.Limits[limit]
-	l.Unit, l.Quota, l.Used, l.Remaining = limittext.UnitName(of.Unit), of.Quota, r.Used(limit), r.Left(limit)
+	of, now := &r.Set.Limits[limit], r.State(limit)
+	l.Unit, l.Quota, l.Used, l.Remaining = limittext.UnitName(of.Unit), of.Quota, now.Used, now.Left
 	if asks {
-		l.RetryAfter = r.Wait(limit)
+		l.RetryAfter = now.Wait
 	}
 }
 
@@ -269,33 +252,17 @@ func (l LimitExplanation) String() string {
 	return text
 }
 
-// MarshalJSON writes durations as texts such as "1m30s", and the error as its text, or null. The text is for operators:
-// it may contain what a key's function returns about a client.
+// MarshalJSON writes the error as its text. It is for operators: it may contain what a key's function returns about a
+// client.
 func (e Explanation) MarshalJSON() ([]byte, error) {
-	type decision struct {
-		core.Decision
-
-		RetryAfter, ResetAfter string
-	}
+	type plain Explanation
 	out := struct {
-		Decision decision
-		Err      *string
-		Rules    []RuleExplanation
-		Versions []Version `json:",omitempty"`
-	}{decision{e.Decision, e.Decision.RetryAfter.String(), e.Decision.ResetAfter.String()}, nil, e.Rules, e.Versions}
-	if e.Err != nil {
-		text := e.Err.Error()
-		out.Err = &text
-	}
-	return json.Marshal(out) //nolint:musttag // the names in JSON are those of the fields
-}
-
-// MarshalJSON writes RetryAfter as a text such as "1m30s".
-func (l LimitExplanation) MarshalJSON() ([]byte, error) {
-	type plain LimitExplanation
-	return json.Marshal(struct { //nolint:musttag // as above
 		plain
 
-		RetryAfter string
-	}{plain(l), l.RetryAfter.String()})
+		Err string `json:",omitempty"`
+	}{plain: plain(e)}
+	if e.Err != nil {
+		out.Err = e.Err.Error()
+	}
+	return json.Marshal(out)
 }

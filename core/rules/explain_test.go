@@ -145,7 +145,7 @@ func inJSON(t *testing.T, e rules.Explanation) string {
 	return string(text)
 }
 
-// An Explanation in JSON can be read by people.
+// An Explanation in JSON has the error as its text, and durations as a Decision has them.
 func TestExplanationInJSON(t *testing.T) {
 	l := limit(t, `
 rules:
@@ -156,8 +156,8 @@ rules:
 		l.want("GET /a", "", 1, 1)
 		for target, want := range map[string][]string{
 			"GET /a": {
-				`"Allowed":false`, `"Violated":["a-1-per-day"]`, `"RetryAfter":"24h0m0s"`, `"Err":null`,
-				`"Limit":"1/day"`, `"Unit":"requests"`, `"Reason":"an earlier rule applies: a"`,
+				`"Allowed":false`, `"Violated":["a-1-per-day"]`, `"RetryAfter":86400000000000`, `"Limit":"1/day"`,
+				`"Unit":"requests"`, `"Reason":"an earlier rule applies: a"`,
 			},
 			"GET /b": {`"Err":"sash: the key of the limit 1/day, made by ByValue: sash: the request carries no key"`},
 		} {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
-	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
 )
 
@@ -62,16 +61,12 @@ func (k *reader) key(p place) *key {
 func (k *reader) make(kind string, of, verify place) *key {
 	var made core.Key
 	name, label := of.Value, labelOf(kind, of.Value)
-	switch {
-	case of.isEmpty():
+	if of.isEmpty() {
 		return nil
-	case of.Kind == yaml.ScalarNode && name == "":
-		of.fault("the name is empty", "write a name, or a key such as ip")
-		return nil
-	case kind == "join" || kind == "first":
-		return k.several(kind, of)
 	}
 	switch kind {
+	case "join", "first":
+		return k.several(kind, of)
 	case "ip":
 		made, label = core.ByIP(), kind
 	case "global":
@@ -121,16 +116,13 @@ func (k *reader) once(one *key) *key {
 // verifier returns what verifies a header, or nil after a mistake.
 func (k *reader) verifier(header, verify place) func(context.Context, string) (string, error) {
 	f := k.verifiers[verify.Value]
-	switch {
-	case !verify.exists():
+	if !verify.exists() {
 		header.asName().fault("the header is not verified",
 			"add verify: with a registered verifier, or verify: unverified to take the value as it is")
-	case verify.Value == "unverified":
-		return core.Unverified
-	case f == nil:
+	} else if f == nil {
 		registered := strings.Join(slices.Sorted(maps.Keys(k.verifiers)), ", ")
-		verify.fault(fmt.Sprintf("the verifier %q is not registered", cut(verify.Value)),
-			"register it with rules.WithVerifier; registered are "+cmp.Or(registered, "none"))
+		verify.fault(fmt.Sprintf("the verifier %.60q is not registered", verify.Value),
+			"register it with rules.WithVerifier; registered are "+registered)
 	}
 	return f
 }
@@ -238,7 +230,7 @@ func byRoute(path string) core.Key {
 // methods are those that get a quota of their own under the key route.
 var methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}
 
-var errNoTarget = &gate.RulesError{Err: &core.ConfigError{
+var errNoTarget = &adapter.ConstantError{Err: &core.ConfigError{
 	Option: "rules", Value: "request",
 	Problem: "this adapter does not report method, host and path",
 	Remedy:  "give its requests a method Target (adapter.Targeter)",

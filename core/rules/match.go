@@ -31,54 +31,42 @@ type condition struct {
 	key    *key     // of a claim or a value
 }
 
-// texts appends what a request has of a condition's kind and name, of which one must be among the values.
-func (c *condition) texts(r adapter.Request, t *adapter.Target, ch *choice, all []string) ([]string, error) {
+// holds reports whether a request has one of the values.
+func (c *condition) holds(r adapter.Request, t *adapter.Target, ch *choice) (bool, error) {
+	has := func(text string) bool { return slices.Contains(c.values, text) }
 	switch c.kind {
 	case "methods":
-		return append(all, t.Method), nil
+		return has(t.Method), nil
 	case "host":
-		return append(all, lower(hostOf(t.Host))), nil
+		return has(lower(hostOf(t.Host))), nil
 	case "headers":
-		for _, line := range r.Header(c.name) {
-			all = append(all, strings.Trim(line, " \t"))
-		}
-		return all, nil
+		hasLine := func(line string) bool { return has(strings.Trim(line, " \t")) }
+		return slices.ContainsFunc(r.Header(c.name), hasLine), nil
 	}
 	text, ok, err := textOfKey(ch, c.key)
-	if ok {
-		all = append(all, text)
-	}
-	return all, err
+	return ok && has(text), err
 }
 
-// fails returns a condition, apart from that on the path, that does not hold, or nil.
-func (m *match) fails(r adapter.Request, t *adapter.Target, ch *choice) (*condition, error) {
+// fails returns the field of a condition that does not hold, whichever of the readings is that of the path, or "".
+func (m *match) fails(r adapter.Request, t *adapter.Target, readings []reading, ch *choice) (string, error) {
+	if !slices.ContainsFunc(readings, func(one reading) bool { return m.path.matches(one, t) }) {
+		return "path", nil
+	}
 	for i := range m.conditions {
-		c := &m.conditions[i]
-		var few [4]string
-		texts, err := c.texts(r, t, ch, few[:0])
-		if err != nil || !intersect(c.values, texts) {
-			return c, err
+		if holds, err := m.conditions[i].holds(r, t, ch); !holds || err != nil {
+			return m.conditions[i].field, err
 		}
 	}
-	return nil, nil //nolint:nilnil // all hold
+	return "", nil
 }
 
 // match reads the conditions of a rule.
 func (k *reader) match(p place) (m match) {
 	c := condition{field: "methods", kind: "methods"}
 	for _, one := range p.get(c.kind).items() {
-		switch name := strings.ToUpper(one.Value); {
-		case one.Value == "*" || !clientip.IsToken(one.Value):
-			one.fault(fmt.Sprintf("%q is not a method", cut(one.Value)),
-				"write methods such as GET, or leave the field out to match all")
-		case name != one.Value:
-			one.fault(fmt.Sprintf("no request has the method %q", cut(one.Value)),
-				fmt.Sprintf("write %s: methods are compared exactly", name))
-		case name == "GET":
+		if c.values = append(c.values, one.Value); one.Value == "GET" {
 			c.values = append(c.values, "HEAD")
 		}
-		c.values = append(c.values, one.Value)
 	}
 	m.add(c)
 	if at := p.get("host"); !at.isEmpty() {
@@ -86,7 +74,7 @@ func (k *reader) match(p place) (m match) {
 		host := hostOf(name)
 		m.add(condition{field: "host", kind: "host", values: []string{host}})
 		if host == "" || strings.ContainsAny(name, "/*: ") && net.ParseIP(strings.Trim(name, "[]")) == nil {
-			at.fault(fmt.Sprintf("%q is not a host", cut(at.Value)),
+			at.fault(fmt.Sprintf("%.60q is not a host", at.Value),
 				"write a name without port, path and wildcards, such as api.example.com")
 		}
 	}
@@ -94,7 +82,7 @@ func (k *reader) match(p place) (m match) {
 	if at := p.get("path"); !at.isEmpty() {
 		made, problem := parsePattern(at.Value)
 		if made == nil {
-			at.fault(fmt.Sprintf("%q: %s", cut(at.Value), problem), remedyPath)
+			at.fault(fmt.Sprintf("%.60q: %s", at.Value, problem), remedyPath)
 		}
 		m.path, m.route = cmp.Or(made, anyPath), at.Value
 	}
@@ -111,20 +99,17 @@ func (k *reader) match(p place) (m match) {
 func (k *reader) condition(kind string, p place, m *match) condition {
 	name := p.asName()
 	c := condition{field: kind + "." + name.Value, kind: kind, name: name.Value}
-	switch kind {
-	case "headers":
+	if kind != "headers" {
+		c.key = k.make(strings.TrimSuffix(kind, "s"), name, place{})
+	} else {
 		c.name = http.CanonicalHeaderKey(c.name)
 		if !clientip.IsToken(name.Value) || c.name == "Host" {
-			name.fault(fmt.Sprintf("%q is not a header's name", cut(name.Value)),
+			name.fault(fmt.Sprintf("%.60q is not a header's name", name.Value),
 				"a name is letters, digits and '-'; for Host use the field host")
 		}
 		if m.condition(kind, c.name) != nil {
 			name.fault("this header is listed twice", "write one list with its values: case makes no difference")
 		}
-	case "claims":
-		c.key = k.make("claim", name, place{})
-	case "values":
-		c.key = k.make("value", name, place{})
 	}
 	values := p.items()
 	if p.Kind == yaml.ScalarNode {
@@ -132,7 +117,7 @@ func (k *reader) condition(kind string, p place, m *match) condition {
 	}
 	for _, one := range values {
 		if one.Value == "" && kind != "headers" {
-			one.fault(emptyValue, "write a value")
+			one.fault("the value is empty, but no key has an empty value", "write a value")
 		}
 		c.values = append(c.values, one.Value)
 	}
@@ -172,15 +157,7 @@ func (m *match) condition(kind, name string) *condition {
 func (m *match) covers(o *match) bool {
 	return m.path.covers(o.path) && !slices.ContainsFunc(m.conditions, func(c condition) bool {
 		other := o.condition(c.kind, c.name)
-		return other == nil || !contains(c.values, other.values)
+		missing := func(s string) bool { return !slices.Contains(c.values, s) }
+		return other == nil || slices.ContainsFunc(other.values, missing)
 	})
-}
-
-// contains reports whether all of few are in many.
-func contains(many, few []string) bool {
-	return !slices.ContainsFunc(few, func(s string) bool { return !slices.Contains(many, s) })
-}
-
-func intersect(a, b []string) bool {
-	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }

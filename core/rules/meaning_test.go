@@ -223,17 +223,23 @@ rules:
 `, `3/3 ip=10.0.0.1
 			1/3 ip=10.0.0.1 X-Forwarded-For=unknown
 			1/3 ip=10.0.0.1 X-Forwarded-For=192.0.2.1`},
-		// Each rule costs what it says: the first 2 of 7, and the last more than its limit but for who is on its list.
+		// Each rule costs what it says, and the last one nothing to who is on its list.
 		"all rules": {`
 apply: all
 rules:
-- {name: service, key: global, limits: [7/day], cost: 2}
-- {name: users, key: {value: user}, limits: [1/day], match: {values: {user: [a, b, c]}}}
+- {name: service, key: global, limits: [9/day], cost: 2}
+- {name: users, key: {value: user}, limits: [1/day], match: {values: {user: [a, b, c, d]}}}
 - {name: tried, key: {value: user}, limits: [1/day], shadow: true, match: {values: {user: a}}}
 - {name: staff, match: {path: /staff}, unlimited: true}
-- {name: listed, key: {value: user}, limits: [3/day], cost: 4, allow: [a, c], match: {values: {user: [a, b, c]}}}
+- name: listed
+  match: {values: {user: [a, b, c, d]}}
+  key: global
+  limits: [4/day]
+  cost: 3
+  allow: {key: {value: user}, values: [a, c]}
 `, `1/2 user=a
-			0/1 user=b
+			1/1 user=b
+			0/1 user=d
 			1/1 user=c
 			1/1 /staff
 			0/3`},

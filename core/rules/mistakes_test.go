@@ -24,6 +24,7 @@ var mistakes = [][]string{
 	{"rules:\n- name: a\n  key: [ip\n§", "did not find expected"},
 	{"rules:\n§\t- name: a\n", "found character that cannot start any token"},
 	{"rules:\n- name: \"§\xff\"\n", "this is not UTF-8"},
+	{"rules:\n- name: a§\x01\n", "or a control character"},
 	{minimal + "---\n§rules: []\n", "this is a second document"},
 	{"rules: §*a\n", "unknown anchor"},
 	{
@@ -40,7 +41,7 @@ var mistakes = [][]string{
 			"  limits: [1 images/minute]\n  costs: {images: {§§header: x}}\n",
 		`rules[0].limits[0]: "100 tokens/minute" counts tokens, and the rule does not say what a request costs; add ` +
 			`costs: {tokens: {value: NAME}}, or a number`,
-		`rules[1].limits[0].unit: "Tokens" is not a unit; use 1 to 32 lower-case letters`,
+		`rules[1].limits[0].unit: "Tokens" is not allowed here; write 1 to 32 lower-case letters`,
 		"rules[1].limits[1].unit: a limit of requests in flight counts requests; remove the unit",
 		`rules[1].limits[2].unit: "1 a/minute" counts a already; remove one of the units`,
 		"rules[2].costs.requests: requests have a cost of their own; write cost: in place of it",
@@ -63,7 +64,7 @@ var mistakes = [][]string{
 	{"rules:\n- name: a\n  key:§\n  limits: [1/minute]\n",
 		"rules[0].key: this is empty, but must be a string or a mapping"},
 	{"rules:\n- {§key: ip, limits: [1/minute]}\n", `rules[0]: the field "name" is missing`},
-	{"rules:\n- {name: §Log in, key: ip, limits: [1/minute]}\n", "rules[0].name: use 1 to 48 lower-case letters"},
+	{"rules:\n- {name: §Log in, key: ip, limits: [1/minute]}\n", "rules[0].name: write 1 to 48 lower-case letters"},
 	{"rules:\n- {name: §7, key: ip, limits: [1/minute]}\n",
 		`rules[0].name: this is "7" without quotes, but must be a string`},
 	{
@@ -75,7 +76,7 @@ var mistakes = [][]string{
 			"- {name: §aaaaaaaaaaaaaaaaaaaa, key: ip, limits: [1/minute]}\n",
 		"rules[0].name: domain and name together are longer than 47",
 	},
-	{"domain: §\"\"\n" + minimal, `domain: "" is not a name`},
+	{"domain: §\"\"\n" + minimal, `domain: "" is not allowed here`},
 	{"§name: a, limits: [1/minute]", `rules[0]: the limit "1/minute" has no key`},
 	{"key: §user, limits: [1/minute]", `rules[0].key: "user" is not allowed here`},
 	{"key: {claim: sub, §value: user}, limits: [1/minute]", "rules[0].key.value: these are two keys: claim and value"},
@@ -103,7 +104,7 @@ var mistakes = [][]string{
 	{
 		"rules:\n- {name: §\"a\\n\", key: ip, limits: [1/minute], §\"x\\u2028y\\r\\n\\tz\": 1, " +
 			"match: {values: {\"p\\nq\": §''}}}\n",
-		`rules[0].name: "a\n" is not a name`,
+		`rules[0].name: "a\n" is not allowed here`,
 		`rules[0].x\u2028y\r\n\tz: this field is unknown`,
 		`rules[0].match.values.p\nq: the value is empty, but no key has an empty value`,
 	},
@@ -119,15 +120,23 @@ var mistakes = [][]string{
 	{"key: ip, limits: [1/minute], §failure: open", "rules[0].failure: write it at the top of the file"},
 	{"key: ip, §limits: [4 in flight], shadow: true",
 		"rules[0].limits: 4 in flight: requests in flight cannot be tried out"},
+	{"key: ip, limits: [1 images/minute], costs: {images: {value: §''}}",
+		"rules[0].costs.images.value: write the name"},
+	{"key: ip, limits: [{limit: 1/minute, name: §a b}]", "rules[0].limits[0].name: write 1 to 64 letters"},
+	{"key: ip, limits: [1/minute], match: {values: {§'': a}}", `rules[0].match.values: "" is not a field's name`},
 	{"key: ip, limits: [1/minute], cost: §0", "rules[0].cost: 0 is out of range"},
+	{"key: ip, limits: [5/day, 4/minute], cost: §5",
+		`rules[0].cost: a cost of 5 never fits the limit "4/minute" on line`},
+	{"descriptors: [{key: user, limits: [2 images/day]}], costs: {images: §3}",
+		`rules[0].costs.images: a cost of 3 never fits the limit "2 images/day" on line`},
 	{"key: ip, limits: [1/minute], §unlimited: true", "rules[0].unlimited: this cannot be combined with limits"},
 	{"§name: a, key: ip", "rules[0]: this rule has no limits"},
 	{"descriptors: [{§value: x, limits: [1/minute]}]", `rules[0].descriptors[0]: the field "key" is missing`},
-	{`descriptors: [{key: §"", limits: [1/minute]}]`, "rules[0].descriptors[0].key: the name is empty"},
+	{`descriptors: [{key: §"", limits: [1/minute]}]`, `rules[0].descriptors[0].key: "" is not allowed here; write ip`},
 	{"descriptors: [{key: user, value: x, limits: [1/minute]}, {§key: user, value: x, limits: [2/minute]}]",
 		"rules[0].descriptors[1].key: this key and value are used twice; merge this with the descriptor on line 2"},
 	{`descriptors: [{key: user, value: §"a*", limits: [1/minute]}]`,
-		`rules[0].descriptors[0].value: "a*" has a wildcard`},
+		`rules[0].descriptors[0].value: "a*" is not allowed here; write one value, compared exactly`},
 	{
 		"descriptors: [{§key: user, §limit: [1/minute]}]",
 		"rules[0].descriptors[0]: this descriptor has no limits",
@@ -137,7 +146,8 @@ var mistakes = [][]string{
 	{"descriptors: [{key: ip, value: §10.0.0.0/8, limits: [1/minute]}]", "rules[0].descriptors[0].value: write one"},
 	{"descriptors: [{key: {forwarded: [10.0.0.1]}, value: §'2001:DB8::1', unlimited: true}]",
 		`rules[0].descriptors[0].value: no request has the address in the form "2001:DB8::1"; write 2001:db8`},
-	{"match: {methods: [§get]}, key: ip, limits: [1/minute]", "rules[0].match.methods[0]: write GET"},
+	{"match: {methods: [§get]}, key: ip, limits: [1/minute]",
+		`rules[0].match.methods[0]: "get" is not allowed here; write a method in upper case`},
 	{`match: {host: §"example.com:80"}, key: ip, limits: [1/minute]`,
 		`rules[0].match.host: "example.com:80" is not a host`},
 	{"match: {headers: {X-Plan: §[]}}, key: ip, limits: [1/minute]", "rules[0].match.headers.X-Plan: this is empty"},
@@ -151,7 +161,7 @@ var mistakes = [][]string{
 			"- {name: §A, match: {path: §x}, key: ip, limits: [1/minute]}\n",
 		`rules[0].limits[1]: "x" is not a limit`,
 		"rules[0].kost: this field is unknown",
-		`rules[1].name: "A" is not a name`,
+		`rules[1].name: "A" is not allowed here`,
 		`rules[1].match.path: "x": a path`,
 	},
 }
@@ -342,6 +352,7 @@ func TestPathsOfOtherRouters(t *testing.T) {
 		"/users/[0-9]+", "/users/[id]", "/users/\\d+", "/(a|b)", "/login$", "/users/a^b", "/users/{}", "/files/*rest",
 		"/{*rest}", "/files/*", "/files/**", "/files/*.json", "/files/+", "/users/(.+)", "/users/{id...}/x",
 		"/{$}/x", "/login?next=x", "/login#x", "/{id}/{id}", "/a%zz", "/a%2Fb", "//a", "/a/./b",
+		"/%2e%2e/a", "/a/%2E",
 	} {
 		_, err := rules.Parse(fmt.Appendf(nil, text, path), "limits.yaml")
 		if e := (*rules.Error)(nil); !errors.As(err, &e) || e.Field != "rules[0].match.path" || e.Problem == "" {
@@ -355,4 +366,22 @@ func TestPathsOfOtherRouters(t *testing.T) {
 	} {
 		parse(t, fmt.Sprintf(text, path))
 	}
+}
+
+// A fixed cost is refused if no request could pass, and only then.
+func TestFixedCosts(t *testing.T) {
+	const text = `rules: [{name: a, key: ip, limits: [%s], %s}]`
+	for limits, most := range map[string]int{
+		"5/day": 5, "9/minute, 5/day": 5, "5/month": 5, "10/second burst 50": 50, "10/second burst 5": 5,
+		"{limit: 5/day, algorithm: token_bucket}": 5, "{limit: 5/day, algorithm: sliding_window_counter}": 5,
+		"4 in flight, 100/day": 100,
+	} {
+		fits, over := fmt.Sprint("cost: ", most), fmt.Sprint("cost: ", most+1)
+		limit(t, fmt.Sprintf(text, limits, fits)).want("GET /", "", 1, 1)
+		if _, err := rules.Parse(fmt.Appendf(nil, text, limits, over), "limits.yaml"); err == nil {
+			t.Errorf("%s, %s: no error", limits, over)
+		}
+	}
+	const units = "100/day, 5 images/day"
+	limit(t, fmt.Sprintf(text, units, "cost: 100, costs: {images: 5}")).want("GET /", "", 1, 1)
 }

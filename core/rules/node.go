@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -18,11 +19,12 @@ func parse(content []byte, f *faults) *yaml.Node {
 		f.add(at, "", problem, remedy)
 		return nil
 	}
-	wrong := []byte{0xff}
-	if valid, _, found := bytes.Cut(bytes.ToValidUTF8(content, wrong), wrong); found {
-		at.Line = 1 + bytes.Count(valid, []byte("\n"))
-		at.Column = 1 + utf8.RuneCount(valid[1+bytes.LastIndexByte(valid, '\n'):])
-		return fault("this is not UTF-8", "save the file as UTF-8")
+	valid := bytes.ToValidUTF8(content, []byte{0})
+	isControl := func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r) }
+	if i := bytes.IndexFunc(valid, isControl); i >= 0 { // the parser would not say where
+		at.Line = 1 + bytes.Count(valid[:i], []byte("\n"))
+		at.Column = 1 + utf8.RuneCount(valid[1+bytes.LastIndexByte(valid[:i], '\n'):i])
+		return fault("this is not UTF-8, or a control character", "save the file as UTF-8, and escape the character")
 	}
 	var docs []yaml.Node
 	if err := yaml.Load(content, &docs, yaml.WithAllDocuments()); err != nil {
@@ -141,13 +143,4 @@ func distance(a, b string) (missing int) {
 		}
 	}
 	return max(missing, len(b))
-}
-
-// cut shortens a text that is quoted in an error.
-func cut(s string) string {
-	const longest = 60
-	if len(s) <= longest {
-		return s
-	}
-	return strings.ToValidUTF8(s[:longest], "") + "..."
 }

@@ -23,8 +23,8 @@ func WithVerifier(name string, verify func(context.Context, string) (string, err
 	return func(o *options) {
 		_, twice := o.verifiers[name]
 		switch {
-		case name == "" || name == "unverified":
-			o.fault("WithVerifier", name, "the name is empty or reserved", "choose another name")
+		case name == "":
+			o.fault("WithVerifier", name, "the name is empty", "choose a name")
 		case verify == nil:
 			o.fault("WithVerifier", name, "the function is nil", "pass a function")
 		case twice:

@@ -119,6 +119,7 @@ func TestOverrideOfSeveralRules(t *testing.T) {
 		l := limit(t, `
 apply: all
 rules:
+- {name: all, key: global, limits: [99/minute]}
 - {name: one, key: {value: user}, limits: [5/minute], message: one}
 - {name: two, key: {join: [{value: user}, {value: org}]}, limits: [2/minute], message: two}
 - {name: tried, key: {value: user}, limits: [1/minute], shadow: true}

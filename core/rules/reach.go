@@ -17,7 +17,7 @@ func (doc *document) unreachable() {
 			if !earlier.match.faulty && !r.match.faulty && earlier.match.covers(&r.match) {
 				r.at.asFirst().fault(
 					fmt.Sprintf("this rule never applies: rule %q on line %d matches all of its requests",
-						cut(earlier.name), earlier.at.asFirst().Line),
+						earlier.name, earlier.at.asFirst().Line),
 					"put it in front of that rule, narrow that rule's match, or write apply: all")
 				break
 			}
@@ -33,7 +33,7 @@ func parts(p *part) int  { return min(len(p.limits), 1) } // of parts that have 
 func (r *rule) most(count func(*part) int) int { return max(r.part.most(count)) }
 
 // most returns the largest sums over a part and those below it, where one of them decides, or -1 if none does, and
-// where none does, so that those above apply as well: see [asking.ask].
+// where none does, so that those above apply as well: see [part.ask].
 func (p *part) most(count func(*part) int) (decided, undecided int) {
 	own, decides := count(p), p.unlimited
 	for _, g := range p.below {
@@ -69,16 +69,13 @@ func (doc *document) atMost(count func(*part) int, inRule, inFile int, problem, 
 }
 
 // tooMany reports rules that have more limits together than are decided at once: a rule more than a policy may have,
-// and a file of which all rules may apply to one request more than a request may be asked about.
-func (doc *document) tooMany() {
+// and a file of which all rules may apply to one request more than a request may be asked about. joins is why the store
+// cannot decide about several logs, or nil.
+func (doc *document) tooMany(joins error) {
 	doc.atMost(limits, engine.MostLimits, store.MostTakes, "with this rule, %d limits may apply to one request",
 		fmt.Sprintf("write at most %d in a rule, and %d in all with apply: all", engine.MostLimits, store.MostTakes))
-}
-
-// notJoined reports limits that may apply together although the store cannot decide about them. err is why not, or nil.
-func (doc *document) notJoined(err error) {
-	if err != nil {
-		problem, remedy := reason(err)
+	if joins != nil {
+		problem, remedy := reason(joins)
 		doc.atMost(parts, 1, 1, "with this rule, %d parts with limits may apply to one request: "+problem,
 			remedy+"; or write apply: first, and a rule for each descriptor")
 	}

@@ -98,15 +98,17 @@ func TestReloadKeepsWhatWasUsed(t *testing.T) {
 			t.Errorf("hash %s, loaded %v", l.Hash(), l.Loaded())
 		}
 	}
-	const counts = "rules:\n- {name: %[1]s, algorithm: %[1]s, key: {value: user}, limits: [%[2]s]}\n"
-	for counted, limits := range map[string][2]string{
-		"fixed_window": {"5/hour", "4/hour"}, "sliding_window_counter": {"5/hour", "4/hour"},
-		"token_bucket": {"5/hour", "5/hour burst 4"}, // a bucket's window is its rate
-	} {
-		f.reload(l, fmt.Sprintf(counts, counted, limits[0]))
-		l.want("GET /", "user=a", 3, 3)
-		f.reload(l, fmt.Sprintf(counts, counted, limits[1]))
-		l.want("GET /", "user=a", 3, 1)
+}
+
+// The failure policy is one of the limiter, which a reload does not make anew. Other mistakes are reported beside it.
+func TestReloadOfAnotherFailurePolicy(t *testing.T) {
+	f := newFile(t, minimal)
+	l := f.load()
+	f.reload(l, "failure: local\n"+minimal)
+	f.write("failure: open\n" + strings.Replace(minimal, "ip", "user", 1))
+	got := unjoin(l.Reload())
+	if len(got) != 2 || !strings.HasPrefix(got[0].Error(), f.path+":1:10: failure: the failure policy cannot change") {
+		t.Errorf("%v", got)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -14,7 +13,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -25,10 +23,10 @@ type document struct {
 
 	domain  string
 	all     bool // every rule that matches applies, and not only the first
-	failure place
+	failure string
 	rules   []*rule
 
-	prepared []*engine.Rule // of all parts that have limits
+	asks []*engine.Rule // of all parts that have limits
 }
 
 // rule is a rule of the file.
@@ -51,12 +49,11 @@ type part struct {
 	at        place
 	unlimited bool
 	shadow    bool
-	key       *key   // whose quota it is; of a descriptor, together with the keys of those above. Or nil
-	above     []*key // keys of the descriptors above, and of this one
+	key       *key // whose quota it is; of a descriptor, together with the keys of those above. Or nil
 	limits    []limit
 	below     []*group // descriptors
 
-	prepared *engine.Rule // of limits
+	asks *engine.Rule // limits as the engine has them, or nil if there are none
 }
 
 // group is the descriptors of one key.
@@ -69,9 +66,12 @@ type group struct {
 type reader struct {
 	*options
 
-	prefix string // of the default names of limits: of the rule that is read
-	route  string // its path
+	domain string
 	known  map[string]*key
+	route  string            // of the rule that is read
+	labels map[string]string // of its limits, by default names: two that may hold at once need different ones
+
+	inForce *document // or nil
 }
 
 // failures are the words for failure policies.
@@ -83,69 +83,99 @@ const longestName = 48
 
 // document reads the rules of a file.
 func (k *reader) document(p place, doc *document) {
-	domain := p.get("domain")
-	domain.checkName()
-	doc.domain, doc.all, doc.failure = cmp.Or(domain.Value, "default"), p.get("apply").Value == "all", p.get("failure")
+	k.domain, doc.all = cmp.Or(p.get("domain").Value, "default"), p.get("apply").Value == "all"
+	doc.domain = k.domain
+	failure := p.get("failure")
+	doc.failure = failure.Value
+	if k.inForce != nil && failures[doc.failure] != failures[k.inForce.failure] {
+		failure.fault("the failure policy cannot change while the program runs",
+			"restart the program, or keep the one that it has begun with")
+	}
 	lines := make(map[string]int) // of the names
 	for _, one := range p.get("rules").items() {
 		r := k.rule(one)
 		doc.rules = append(doc.rules, r)
 		at := one.get("name")
 		if line, twice := lines[r.name]; twice && r.name != "" {
-			at.fault(fmt.Sprintf("the name %q is used twice", cut(r.name)),
+			at.fault(fmt.Sprintf("the name %q is used twice", r.name),
 				fmt.Sprintf("choose another name: line %d has it too", line))
 		} else {
 			lines[r.name] = at.Line
 		}
-		if len(doc.domain)+1+len(r.name) > longestName && len(r.name) <= longestName {
+		if len(doc.domain)+1+len(r.name) > longestName {
 			at.fault(fmt.Sprintf("domain and name together are longer than %d characters", longestName-1),
-				"shorten one: they name the logs, as "+cut(doc.domain+"."+r.name))
+				"shorten one: they name the logs, as "+doc.domain+"."+r.name)
 		}
-	}
-}
-
-// checkName reports a text that cannot name a policy.
-func (p place) checkName() {
-	name := p.Value
-	valid := limittext.ValidName(name) && len(name) <= longestName && name == strings.ToLower(name)
-	if !p.isEmpty() && !valid {
-		p.fault(fmt.Sprintf("%q is not a name", cut(name)),
-			fmt.Sprintf("use 1 to %d lower-case letters, digits, '.', '_' or '-'", longestName))
 	}
 }
 
 func (k *reader) rule(p place) *rule {
 	r := &rule{
-		part: part{at: p, unlimited: p.get("unlimited").isTrue(), shadow: p.get("shadow").isTrue()},
-		name: p.get("name").Value, cost: 1, countDenied: p.get("count_denied").isTrue(),
+		name: p.get("name").Value, countDenied: p.get("count_denied").isTrue(),
 		message: p.get("message").Value, match: k.match(p.get("match")),
 	}
-	r.parts = []*part{&r.part}
-	k.prefix, k.route = r.name+"-", r.match.route
-	p.get("name").checkName()
-	if cost := p.get("cost"); !cost.isEmpty() {
-		r.cost, _ = integer(cost.Node)
-	}
+	k.route, k.labels = r.match.route, make(map[string]string)
+	cost, _ := integer(p.get("cost").Node)
+	r.cost = max(cost, 1)
 	p.checkLimits("rule", [2]string{"limits", "unlimited"}, [2]string{"limits", "descriptors"},
 		[2]string{"descriptors", "unlimited"})
 	at := p.get("key")
 	if r.key = k.key(at); r.key != nil && p.get("descriptors").exists() {
 		at.asName().fault("a rule with descriptors takes no key", "remove it, and set key on each descriptor")
 	}
-	r.limits = k.limits(p.get("limits"), p.get("algorithm").Value)
-	noKey := func(l limit) bool { return l.key == nil }
+	k.part(&r.part, p, r, nil)
+	noKey := func(l limit) bool { return l.Key == nil }
 	if i := slices.IndexFunc(r.limits, noKey); i >= 0 && !at.exists() {
-		p.asFirst().fault(fmt.Sprintf("the limit %q has no key", cut(r.limits[i].at.Value)),
+		p.asFirst().fault(fmt.Sprintf("the limit %.60q has no key", r.limits[i].at.Value),
 			"add key: to the rule, such as key: ip, or to each of its limits")
 	}
-	r.below = k.groups(p.get("descriptors"), r, nil)
 	r.allow, r.deny = k.list(r, p.get("allow")), k.list(r, p.get("deny"))
 	if r.countDenied && slices.ContainsFunc(r.parts, (*part).hasCounters) {
 		p.get("count_denied").fault("only limits of the algorithm "+slidingLog+" can count denials",
 			"remove it, or choose that algorithm")
 	}
+	r.fits("", r.cost, p.get("cost"))
 	r.costs = k.costs(p.get("costs"), r)
 	return r
+}
+
+// part reads what rules and descriptors have in common. above are the keys of the descriptors above, and of this one.
+func (k *reader) part(one *part, p place, r *rule, above []*key) {
+	one.at, one.unlimited, one.shadow = p, p.get("unlimited").isTrue(), r.shadow || p.get("shadow").isTrue()
+	r.parts = append(r.parts, one)
+	one.limits = k.limits(p.get("limits"), r.name+"-", cmp.Or(p.get("algorithm").Value, r.at.get("algorithm").Value))
+	if len(one.limits) > 0 {
+		one.asks = k.asks(one, r)
+	}
+	one.below = k.groups(p.get("descriptors"), r, above)
+}
+
+// asks returns the limits of a part as the engine has them.
+func (k *reader) asks(p *part, r *rule) *engine.Rule {
+	label := "" // of a descriptor, whose logs and overrides are not those of the rule's own key
+	if p != &r.part {
+		label = p.key.label
+	}
+	one := &engine.Rule{
+		Policy: r.name, Name: k.domain + "." + r.name, Label: label, Prefix: r.name + "-",
+		Shadow: p.shadow, Detail: r.message, Key: keys.Global(),
+	}
+	if p.key != nil {
+		one.Key = p.key.Spec()
+	}
+	for _, l := range p.limits {
+		one.Limits = append(one.Limits, l.Given)
+		if l.Name != "" {
+			continue
+		}
+		name := l.DefaultName()
+		if other, taken := k.labels[name]; taken && other != label {
+			one.Prefix = r.name + "-" + label + "-"
+		} else {
+			k.labels[name] = label
+		}
+	}
+	return one
 }
 
 // checkLimits reports a rule or a descriptor that has no limits, or pairs of fields that exclude each other.
@@ -167,8 +197,7 @@ func (p place) checkLimits(what string, pairs ...[2]string) {
 // hasCounters reports whether a limit is of another algorithm than the sliding log.
 func (p *part) hasCounters() bool {
 	return slices.ContainsFunc(p.limits, func(l limit) bool {
-		g := l.Given()
-		return g.Algorithm != store.SlidingLog || g.Calendar.IsSet()
+		return l.Algorithm != store.SlidingLog || l.Calendar.IsSet()
 	})
 }
 
@@ -195,14 +224,10 @@ func (k *reader) groups(list place, r *rule, above []*key) (groups []*group) {
 
 // descriptor reads a descriptor of a group. above are the keys of those above it, and its own.
 func (k *reader) descriptor(p place, r *rule, g *group, above []*key) {
-	d := &part{
-		at: p, unlimited: p.get("unlimited").isTrue(), shadow: r.shadow || p.get("shadow").isTrue(), key: g.key,
-		above: above,
-	}
+	d := &part{key: g.key}
 	if len(above) > 1 {
 		d.key = k.combined("join", above)
 	}
-	r.parts = append(r.parts, d)
 	v := p.get("value")
 	if !v.isEmpty() {
 		v.checkValue(g.key)
@@ -214,8 +239,7 @@ func (k *reader) descriptor(p place, r *rule, g *group, above []*key) {
 		g.values[v.Value] = d
 	}
 	p.checkLimits("descriptor", [2]string{"limits", "unlimited"})
-	d.limits = k.limits(p.get("limits"), cmp.Or(p.get("algorithm").Value, r.at.get("algorithm").Value))
-	d.below = k.groups(p.get("descriptors"), r, above)
+	k.part(d, p, r, above)
 }
 
 // checkValue reports a descriptor's value that no request can have.
@@ -224,22 +248,15 @@ func (p place) checkValue(key *key) {
 	a = clientip.Canonical(a)
 	addresses := key.label == "ip" || key.label == "forwarded"
 	switch {
-	case p.Value == "":
-		p.fault(emptyValue, "write a value, or leave the field out to match each value")
-	case strings.Contains(p.Value, "*"):
-		p.fault(fmt.Sprintf("%q has a wildcard, but values are compared exactly", cut(p.Value)),
-			"leave the field out to match each value")
 	case key.Spec().Finds("join"):
 		p.fault("a joined key has several values", "use descriptors within descriptors")
 	case addresses && !a.IsValid() && p.Value != clientip.UnixSocket:
-		p.fault(fmt.Sprintf("%q is not an address, which the key finds", cut(p.Value)),
+		p.fault(fmt.Sprintf("%.60q is not an address, which the key finds", p.Value),
 			"write one address, such as 192.0.2.1; allow and deny take networks")
 	case addresses && a.IsValid() && a.String() != p.Value:
-		p.fault(fmt.Sprintf("no request has the address in the form %q", cut(p.Value)), "write "+a.String())
+		p.fault(fmt.Sprintf("no request has the address in the form %q", p.Value), "write "+a.String())
 	}
 }
-
-const emptyValue = "the value is empty, but no key has an empty value"
 
 // list reads allow or deny.
 func (k *reader) list(r *rule, p place) *keys.List {
@@ -254,15 +271,11 @@ func (k *reader) list(r *rule, p place) *keys.List {
 	}
 	var entries []string
 	for _, one := range values.items() {
-		switch _, err := keys.NewList("list", own.Spec(), []string{one.Value}, true); {
-		case err != nil:
+		if _, err := keys.NewList("list", own.Spec(), []string{one.Value}, true); err != nil {
 			one.fault(reason(err))
-		case slices.Contains(entries, one.Value):
-			one.fault(fmt.Sprintf("%q is listed twice", cut(one.Value)), "remove one")
-		default:
-			entries = append(entries, one.Value)
 		}
+		entries = append(entries, one.Value)
 	}
-	made, _ := keys.NewList("list", own.Spec(), entries, true) // of entries that are right, if there are any
+	made, _ := keys.NewList("list", own.Spec(), entries, true) // their mistakes are reported
 	return made
 }

@@ -38,8 +38,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/engine"
@@ -53,7 +51,6 @@ type Set struct {
 	name    string // of the file in errors
 	options options
 	limiter *core.Limiter
-	failure string // of the first file
 	active  atomic.Pointer[document]
 
 	mu   sync.Mutex // guards loading
@@ -76,7 +73,7 @@ func Parse(text []byte, name string, opts ...Option) (*Set, error) {
 
 func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 	s := &Set{path: path, name: name}
-	s.options.verifiers = make(map[string]func(context.Context, string) (string, error))
+	s.options.verifiers = map[string]func(context.Context, string) (string, error){"unverified": core.Unverified}
 	for _, o := range opts {
 		if o == nil {
 			s.options.fault("Option", "nil", "the option is nil", "leave it out")
@@ -86,13 +83,12 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 	}
 	f := &faults{file: name}
 	doc := s.read(content, f)
-	s.failure = doc.failure.Value
-	of := policy{s.choose, failures[s.failure]}
+	of := policy{s.choose, failures[doc.failure]}
 	var err error
 	if s.limiter, err = core.New(of, core.Global(), s.options.core...); err != nil {
 		s.limiter, _ = core.New(of, core.Global()) // the file is checked all the same
 	}
-	s.limiter.Inside().SetRules(func() []*engine.Rule { return s.active.Load().prepared })
+	s.limiter.Inside().SetRules(func() []*engine.Rule { return s.active.Load().asks })
 	s.prepare(doc, f)
 	if err := errors.Join(append(s.options.faults, err, f.err())...); err != nil {
 		return nil, err
@@ -115,8 +111,8 @@ func (p policy) Written() (gate.Written, error) {
 
 // read reads a file.
 func (s *Set) read(content []byte, f *faults) (doc *document) {
-	k := &reader{options: &s.options, known: make(map[string]*key)}
-	doc = &document{hash: hashOf(content), loaded: time.Now(), failure: place{Node: new(yaml.Node), faults: f}}
+	k := &reader{options: &s.options, known: make(map[string]*key), inForce: s.active.Load()}
+	doc = &document{hash: hashOf(content), loaded: time.Now()}
 	defer f.recover()
 	root := parse(content, f)
 	if root == nil {
@@ -125,26 +121,33 @@ func (s *Set) read(content []byte, f *faults) (doc *document) {
 	top := place{Node: root, faults: f}
 	if top.check(fileShape(), 0); f.nodes < maxNodes { // else reading it might not end
 		k.document(top, doc)
-		doc.unreachable()
-		doc.tooMany()
 	}
 	return doc
 }
 
-// prepare makes the rules of a file ready for the limiter, unless the file has mistakes.
+// prepare checks the rules of a file together, and makes them ready for the limiter unless the file has mistakes.
 func (s *Set) prepare(doc *document, f *faults) {
 	defer f.recover()
 	e := s.limiter.Inside().Engine()
-	doc.notJoined(e.Joins())
+	doc.unreachable()
+	doc.tooMany(e.Joins())
 	if len(f.all) > 0 { // limits may be missing
 		return
 	}
-	if failures[doc.failure.Value] != failures[s.failure] {
-		doc.failure.fault("the failure policy cannot change while the program runs",
-			"restart the program, or keep the one that it has begun with")
+	for _, r := range doc.rules {
+		for _, p := range r.parts {
+			if p.asks == nil {
+				continue
+			}
+			doc.asks = append(doc.asks, p.asks)
+			if err := e.Prepare(p.asks); err != nil {
+				p.at.get("limits").asName().fault(reason(err))
+			}
+		}
 	}
-	doc.prepare(e)
 }
+
+type choice = gate.Choice
 
 // Hash returns the SHA-256 of the file whose rules are in force, in hexadecimal digits.
 func (s *Set) Hash() string { return s.active.Load().hash }
@@ -191,16 +194,12 @@ func (s *Set) Close() error { return s.limiter.Close() }
 //		Limits: core.Limits{core.PerMinute(600)}, Until: friday, Note: "ticket 4711",
 //	})
 //
-// The key is a text that the rule's key finds: an address for ip, the identity for a header or a value, either for
-// first. It is empty for global. What join and keys of package jwtkey find is named by no text:
-// [core.Decision.Override] overrides the key of a request.
+// The key is a text that the rule's key finds: an address for ip, the identity for a header or a value, and nothing for
+// global. No text names what join and keys of package jwtkey find: for these use [core.Decision.Override].
 //
-// Where a limit or a descriptor has a key of its own, rule is the name of the rule, a slash, and the name of such a
-// limit, as in RateLimit-Policy: "api/all". Without the slash it is the rule's own key, or else the only one that its
-// limits have. Descriptors of the same keys have their overrides in common, whatever their values are.
-//
-// What other rules count for the same key stays as it is. Overrides are kept when the file is loaded again, as they are
-// named by domain, rule and key. A rule in shadow has nothing to override, which is an error.
+// For the key of a limit or a descriptor, rule is the rule's name, a slash, and the name of such a limit, as in
+// RateLimit-Policy: "api/all". Descriptors of the same keys have their overrides in common. A rule in shadow has
+// nothing to override, which is an error. docs/rules.md says more.
 func (s *Set) Override(ctx context.Context, rule, key string, o core.Override) error {
 	return s.limiter.Inside().OverrideNamed(ctx, rule, key, o)
 }
@@ -221,10 +220,18 @@ func (s *Set) Overrides(ctx context.Context) ([]core.KeyOverride, error) {
 	return s.limiter.Overrides(ctx)
 }
 
-// choose adds the rules that apply to a request.
+// choose adds what the rules that apply ask of a request. An error or a deny list of a rule in shadow refuses none.
 func (s *Set) choose(r adapter.Request, c *choice) error {
 	a := s.active.Load()
-	return a.find(r, c, func(rule int) error { return a.rules[rule].apply(r, c) })
+	return a.find(r, c, func(i int) error {
+		rule := a.rules[i]
+		err := rule.ask(r, c)
+		if err != nil && rule.shadow {
+			c.Fail(rule.name, err)
+			return nil
+		}
+		return err
+	})
 }
 
 // costOf returns how many requests a request costs: that of the rule, unless the request has its own.
@@ -248,17 +255,12 @@ func (doc *document) find(r adapter.Request, c *choice, add func(rule int) error
 	cleaned, decided := left[0], false // decided says that there is a rule for the cleaned path
 	c.Ambiguous = len(left) > 1
 	for i, rule := range doc.rules {
-		m := &rule.match
-		matches := func(r reading) bool { return m.path.matches(r, &target) }
-		if !slices.ContainsFunc(left, matches) {
-			continue
-		}
-		switch fails, err := m.fails(r, &target, c); {
-		case err != nil:
+		if field, err := rule.match.fails(r, &target, left, c); err != nil {
 			return err
-		case fails != nil:
+		} else if field != "" {
 			continue
 		}
+		matches := func(r reading) bool { return rule.match.path.matches(r, &target) }
 		// A rule of the path itself that gives way to an earlier one does not apply because of what may be left of it.
 		if !decided || !ends || !matches(cleaned) {
 			if err := add(i); err != nil {
@@ -276,17 +278,7 @@ func (doc *document) find(r adapter.Request, c *choice, add func(rule int) error
 	return nil
 }
 
-// apply adds what the rule asks of a request that it matches. An error or a deny list of a rule in shadow refuses
-// no request.
-func (r *rule) apply(req adapter.Request, c *choice) error {
-	err := r.ask(req, c)
-	if err != nil && r.shadow {
-		c.Fail(r.name, err)
-		return nil
-	}
-	return err
-}
-
+// ask adds what the rule asks of a request that it matches.
 func (r *rule) ask(req adapter.Request, c *choice) error {
 	if r.deny != nil {
 		named, err := c.Names(r.deny)
@@ -303,25 +295,28 @@ func (r *rule) ask(req adapter.Request, c *choice) error {
 			return err
 		}
 	}
-	decided, err := (&asking{c, req, r}).ask(&r.part)
-	c.CountDenied = c.CountDenied || decided && r.countDenied
+	decided, err := r.part.ask(c, func(p *part) error {
+		units, err := r.unitCosts(req)
+		switch {
+		case err == nil:
+			c.Add(p.asks, r.costOf(req), units)
+		case p.shadow && !r.shadow:
+			c.Fail(r.name, err)
+		default:
+			return err
+		}
+		return nil
+	})
+	c.CountDenied = c.CountDenied || err == nil && decided && r.countDenied
 	return err
 }
 
-// asking adds what a rule asks of a request.
-type asking struct {
-	*choice
-
-	request adapter.Request
-	rule    *rule
-}
-
-// ask adds the limits of a part of the rule, or those of the deepest descriptors below it that match the request. It
-// reports whether there are any that are not in shadow, or a part that is unlimited.
-func (a *asking) ask(p *part) (decided bool, err error) {
+// ask adds the limits of a part, or those of the deepest descriptors below it that match the request. It reports
+// whether there are any that are not in shadow, or a part that is unlimited.
+func (p *part) ask(c *choice, add func(*part) error) (decided bool, err error) {
 	decided = p.unlimited
 	for _, g := range p.below {
-		text, ok, err := textOfKey(a.choice, g.key)
+		text, ok, err := textOfKey(c, g.key)
 		if err != nil {
 			return false, err
 		}
@@ -329,23 +324,14 @@ func (a *asking) ask(p *part) (decided bool, err error) {
 		if !ok || d == nil {
 			continue
 		}
-		below, err := a.ask(d)
+		below, err := d.ask(c, add)
 		if err != nil {
 			return false, err
 		}
 		decided = decided || below
 	}
-	if p.prepared == nil || decided && !p.shadow {
+	if p.asks == nil || decided && !p.shadow {
 		return decided, nil
 	}
-	units, err := a.rule.unitCosts(a.request)
-	switch {
-	case err == nil:
-		a.Add(p.prepared, a.rule.costOf(a.request), units)
-	case p.shadow && !a.rule.shadow:
-		a.Fail(a.rule.name, err)
-	default:
-		return false, err
-	}
-	return decided || !p.shadow, nil
+	return decided || !p.shadow, add(p)
 }

@@ -36,5 +36,6 @@ func limiterOf(t testing.TB, set *rules.Set) *core.Limiter {
 	t.Helper()
 	l, err := set.Limiter()
 	must(t, err)
+	t.Cleanup(func() { l.Close() }) // or it logs that a store answers again, when another test looks at the log
 	return l
 }

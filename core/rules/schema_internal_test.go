@@ -2,16 +2,20 @@ package rules
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sashlimit/sash/core/store"
 )
 
 // Each word of the schema has an effect here, or none on which files are right. It is JSON, too, and not only YAML. A
-// field that is described is read: without this test, a field of the schema could have no effect.
+// field that is described is read, and so is each value of an enum: without this test, they could have no effect. Each
+// algorithm has a value.
 func TestSchema(t *testing.T) {
 	words := []string{"$schema", "title", "minItems"} // a list has at least one item
 	for f := range reflect.TypeFor[shape]().NumField() {
@@ -34,6 +38,11 @@ func TestSchema(t *testing.T) {
 			source += string(text)
 		}
 	}
+	isRead := func(name string) {
+		if !strings.Contains(source, `"`+name+`"`) {
+			t.Errorf("nothing reads %q", name)
+		}
+	}
 	fields := 0
 	var visit func(value any)
 	visit = func(value any) {
@@ -50,13 +59,17 @@ func TestSchema(t *testing.T) {
 				if s := (&shape{Ref: value.(string)}); s.resolve() == s { // a test
 					t.Errorf("%s is not there", s.Ref)
 				}
+			case word == "enum":
+				for _, one := range value.([]any) { // a test
+					isRead(one.(string))
+				}
 			case word != "properties" && word != "definitions":
 				several = append(several, value)
 				continue
 			}
 			for name, one := range named {
-				if fields++; word == "properties" && name != "$schema" && !strings.Contains(source, `"`+name+`"`) {
-					t.Errorf("nothing reads the field %q", name)
+				if fields++; word == "properties" && name != "$schema" {
+					isRead(name)
 				}
 				several = append(several, one)
 			}
@@ -71,5 +84,11 @@ func TestSchema(t *testing.T) {
 	}
 	if visit(schema); fields < 40 {
 		t.Errorf("only %d fields were seen", fields)
+	}
+	known, made := slices.Sorted(maps.Keys(algorithms)), slices.Sorted(maps.Values(algorithms))
+	if named := fileShape().Definitions["algorithm"].Enum; !slices.Equal(known, slices.Sorted(slices.Values(named))) {
+		t.Errorf("the algorithms are %q, and in the schema %q", known, named)
+	} else if !slices.Equal(made, store.Algorithms()) {
+		t.Errorf("%q are %v, want each of %v once", known, made, store.Algorithms())
 	}
 }

@@ -44,7 +44,7 @@ func TestShadowRefusesNothing(t *testing.T) {
 				"true}",
 			"X-K=1", 3,
 		},
-		"a cost": {"{name: tried, key: ip, limits: [1/day], cost: 2, shadow: true}", "", 0},
+		"a cost": {"{name: tried, key: ip, limits: [3/day], cost: 2, shadow: true}", "", 0},
 	} {
 		failed = nil
 		l := limit(t, "apply: all\nrules:\n"+enforced+"- "+test.shadow+"\n", verify, rules.WithOptions(observe))
@@ -89,6 +89,27 @@ func TestShadowRefusesNothing(t *testing.T) {
 		if e.Err != nil || !e.Decision.Allowed || e.Rules[0].Reason != reason {
 			t.Errorf("%+v, want: %s", e, reason)
 		}
+	}
+}
+
+// Rules in shadow that cannot be decided together, such as those of two readings of a path, refuse no request either.
+func TestShadowsOfSeveralReadings(t *testing.T) {
+	var failed []error
+	observe := core.WithObserver(func(_ context.Context, e core.Event) {
+		if e.Outcome == event.ShadowFailed {
+			failed = append(failed, e.Err)
+		}
+	})
+	l := limit(t, "rules:\n- {name: a, match: {path: /a/b}, key: ip, limits: [1/day], shadow: true}\n"+
+		"- {name: b, match: {path: '/{id}'}, key: ip, limits: [1/day], shadow: true}\n",
+		rules.WithOptions(core.WithStore(alone{core.NewMemoryStore()}), observe))
+	r := with("GET /a/b", "")
+	r.raw = "/a%2Fb"
+	if d, err := l.ask(r); err != nil || !d.Allowed || len(failed) != 1 {
+		t.Errorf("%v %v; failed: %v", d, err, failed)
+	}
+	if e := l.Explain(r); e.Err != nil || !e.Decision.Allowed || len(failed) != 1 {
+		t.Errorf("%+v; failed: %v", e, failed)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ type shape struct {
 	Description string
 	Type        any // one of types; a list for a scalar, which is taken as it is written
 	Enum        []string
+	Pattern     *regexp.Regexp // which a text matches; Description says in words what that is
 	Minimum     int
 	Maximum     int
 	Items       *shape
@@ -140,12 +142,14 @@ func (p place) checkAs(s *shape, among bool, depth int) (problem, remedy string)
 	case s.Enum != nil && !slices.Contains(s.Enum, p.Value):
 		allowed := strings.Join(s.Enum, ", ")
 		if among { // only keys have words and something else
-			allowed += fmt.Sprintf(", or a key such as {value: %s}", cut(p.Value))
+			allowed += fmt.Sprintf(", or a key such as {value: %.60s}", p.Value)
 		}
-		return fmt.Sprintf("%q is not allowed here", cut(p.Value)), "choose " + allowed
+		return fmt.Sprintf("%.60q is not allowed here", p.Value), "choose " + allowed
+	case s.Pattern != nil && !s.Pattern.MatchString(p.Value):
+		return fmt.Sprintf("%.60q is not allowed here", p.Value), "write " + s.Description
 	case s.Type == "integer" && (!whole || v < s.Minimum || v > s.Maximum):
 		remedy = fmt.Sprintf("write a whole number from %d to %d", s.Minimum, s.Maximum)
-		return cut(p.Value) + " is out of range", remedy
+		return fmt.Sprintf("%.60s is out of range", p.Value), remedy
 	}
 	for _, one := range p.items() {
 		one.check(s.Items, depth+1)
@@ -160,7 +164,7 @@ func wrongType(n *yaml.Node, shapes []*shape) (problem, remedy string) {
 	for _, s := range shapes {
 		words = append(words, types[s.typeName()].words)
 	}
-	want, found := strings.Join(words, " or "), fmt.Sprintf("%q", cut(n.Value))
+	want, found := strings.Join(words, " or "), fmt.Sprintf("%.60q", n.Value)
 	remedy = "write " + want
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -182,8 +186,8 @@ func (p place) checkFields(s *shape, depth int) {
 		line, twice := lines[f.name.Value]
 		lines[f.name.Value] = f.name.Line
 		switch want := s.property(f.name.Value); {
-		case f.name.ShortTag() != "!!str":
-			p.faults.add(f.name, p.field, fmt.Sprintf("%q is not a field's name", cut(f.name.Value)),
+		case f.name.ShortTag() != "!!str", f.name.Value == "":
+			p.faults.add(f.name, p.field, fmt.Sprintf("%.60q is not a field's name", f.name.Value),
 				"write a word, in quotes if it looks like a number; mappings cannot be merged")
 		case twice:
 			f.asName().fault("this field is duplicated",
@@ -196,7 +200,7 @@ func (p place) checkFields(s *shape, depth int) {
 			} else if fileShape().Properties[f.name.Value] != nil {
 				remedy = "write it at the top of the file: it is the same for all rules"
 			}
-			p.faults.add(f.name, join(p.field, cut(f.name.Value)), "this field is unknown", remedy)
+			f.asName().fault("this field is unknown", remedy)
 		default:
 			f.check(want, depth+1)
 		}

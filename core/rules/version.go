@@ -3,8 +3,6 @@ package rules
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/engine"
@@ -31,12 +29,8 @@ func (v Version) String() string {
 // have loaded a new one. Those of most processes come first.
 //
 // Processes tell it in the store while [Set.Watch] runs: when they load a file, and once a minute. One that has not
-// told it for five minutes is forgotten. Files of one domain are versions of each other. There is room for
-// [store.MaxPauses] processes, and further ones are not counted. Versions returns none if the store keeps no overrides
-// ([store.Overrider]), or is a core.MemoryStore.
-//
-// [store.MaxPauses]: https://pkg.go.dev/github.com/sashlimit/sash/core/store#MaxPauses
-// [store.Overrider]: https://pkg.go.dev/github.com/sashlimit/sash/core/store#Overrider
+// told it for five minutes is forgotten. Files of one domain are versions of each other. At most store.MaxPauses
+// processes are counted, and none if the store is a core.MemoryStore or keeps no overrides (store.Overrider).
 func (s *Set) Versions(ctx context.Context) (own []Version, err error) {
 	all, err := s.limiter.Inside().Engine().Versions(ctx)
 	domain := s.active.Load().domain
@@ -51,33 +45,12 @@ func (s *Set) Versions(ctx context.Context) (own []Version, err error) {
 // tellEvery is how often a process tells which rules it enforces. It may fail some times before it is forgotten.
 const tellEvery = engine.VersionLasts / 5
 
-// teller tells other processes which rules this one enforces.
-type teller struct {
-	set     *Set
-	process string
-	told    *document // or nil
-	at      time.Time
-}
-
-func newTeller(s *Set) *teller {
-	return &teller{set: s, process: strconv.FormatUint(rand.Uint64(), 36)}
-}
-
-// tell does so if that is due. It is tried again in a minute, since an outage is reported elsewhere.
-func (t *teller) tell(ctx context.Context) {
-	e, doc := t.set.limiter.Inside().Engine(), t.set.active.Load()
-	if !e.TellsVersions() || doc == t.told && time.Since(t.at) < tellEvery {
-		return
+// tell tells other processes that the one with this name enforces a version, or none any more. It is tried again in a
+// minute, since an outage is reported elsewhere.
+func (s *Set) tell(ctx context.Context, process string, doc *document) {
+	var v *engine.Version
+	if doc != nil {
+		v = &engine.Version{Domain: doc.domain, File: s.name, Hash: doc.hash, Loaded: doc.loaded}
 	}
-	t.told, t.at = doc, time.Now()
-	v := engine.Version{Domain: doc.domain, File: t.set.name, Hash: doc.hash, Loaded: doc.loaded}
-	e.TellVersion(ctx, t.process, &v) //nolint:errcheck // see above
-}
-
-// end tells that this process enforces none any more.
-func (t *teller) end(ctx context.Context) {
-	if t.told != nil {
-		e := t.set.limiter.Inside().Engine()
-		e.TellVersion(context.WithoutCancel(ctx), t.process, nil) //nolint:errcheck // it is forgotten then
-	}
+	s.limiter.Inside().Engine().TellVersion(ctx, process, v) //nolint:errcheck // it is told again, or forgotten
 }

@@ -1,11 +1,10 @@
 package rules
 
 import (
-	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"time"
@@ -16,41 +15,47 @@ const interval = 250 * time.Millisecond
 
 // Watch loads the file again when it changes, until ctx ends. It then returns nil. What is loaded is logged through
 // [slog.Default], with its [Set.Hash]. A file with mistakes has no effect: the rules in force remain, the mistakes are
-// logged once, and observers get an event ([event.ReloadFailed]). Other processes with the same file reload by
-// themselves; until all have, they decide by different rules on the same logs.
+// logged once, and observers get an event ([event.ReloadFailed]).
 //
 // It reads the file four times a second, and loads what it has found twice in a row, because editors write in several
-// steps. So it needs no help of the file system: it also sees an edit in place, a file that was replaced, and a link
-// that was changed, as Kubernetes does for a ConfigMap. It tries again while the file cannot be read. An error means
-// that the set has no file.
+// steps. So it sees an edit in place, a file that was replaced, and a link that was changed, as Kubernetes does for a
+// ConfigMap. It tries again while the file cannot be read. An error means that the set has no file.
 //
-// Meanwhile it tells other processes which version of the file is in force; see [Set.Versions].
-//
-// It handles no signals. A program that reloads on SIGHUP calls [Set.Reload].
+// Meanwhile it tells other processes which version of the file is in force; see [Set.Versions]. It handles no signals:
+// a program that reloads on SIGHUP calls [Set.Reload].
 func (s *Set) Watch(ctx context.Context) error {
 	if s.path == "" {
 		return errors.New("rules: a set made by Parse has no file to watch; use Load")
 	}
 	looks := time.NewTicker(interval)
 	defer looks.Stop()
-	t := newTeller(s)
-	defer t.end(ctx)
-	var seen []byte
-	for changed := true; ; { // it may have changed since it was loaded
-		t.tell(ctx)
+	process := rand.Text()
+	defer s.tell(context.WithoutCancel(ctx), process, nil)
+	var told *document
+	var at time.Time // when
+	for seen := ""; ; {
+		if doc := s.active.Load(); doc != told || time.Since(at) >= tellEvery {
+			told, at = doc, time.Now()
+			s.tell(ctx, process, doc)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-looks.C:
-			now, _ := os.ReadFile(s.path) // nil if it cannot be read, which reload reports
-			if !bytes.Equal(seen, now) {
-				seen, changed = now, true
-			} else if changed {
-				err := s.reload(ctx, false) // which logs it
-				changed = errors.As(err, new(*fs.PathError))
+			content, _ := os.ReadFile(s.path) // nothing if it cannot be read, which reload reports
+			before := seen
+			if seen = hashOf(content); seen == before && s.isNew(seen) {
+				s.reload(ctx) //nolint:errcheck // it is logged
 			}
 		}
 	}
+}
+
+// isNew reports whether a file with a hash is another one than was read last.
+func (s *Set) isNew(hash string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return hash != s.last
 }
 
 // Reload loads the file again. If it has mistakes, the rules in force remain, and the error has all mistakes. An
@@ -59,45 +64,35 @@ func (s *Set) Reload() error {
 	if s.path == "" {
 		return errors.New("rules: a set made by Parse has no file to reload; use Load")
 	}
-	return s.reload(context.Background(), true)
+	return s.reload(context.Background())
 }
 
-// reload loads the file again unless that has been done. asked says that it is loaded in any case, and that mistakes
-// are reported again that were reported before.
-func (s *Set) reload(ctx context.Context, asked bool) error {
-	made, again, err := s.load(asked)
-	switch {
-	case !again && !asked:
-		return err
-	case err != nil:
+func (s *Set) reload(ctx context.Context) error {
+	doc, err := s.load()
+	if err != nil {
 		slog.Default().ErrorContext(ctx, "sash: the rules file has mistakes, so the previous rules stay in force",
 			"file", s.name, "mistakes", err.Error(), "remedy", "correct them and save the file")
-	default:
+	} else {
 		slog.Default().InfoContext(ctx, "sash: the rules of a file are in force",
-			"file", s.name, "rules", len(made.rules), "hash", made.hash)
+			"file", s.name, "rules", len(doc.rules), "hash", doc.hash)
 	}
 	s.limiter.Inside().Reloaded(ctx, err) // without the lock, since an observer may call Reload
 	return err
 }
 
-// load puts the rules of the file in force. It reports whether the file is another one than at the last call, and if
-// not, does nothing unless asked.
-func (s *Set) load(asked bool) (made *document, again bool, err error) {
+// load puts the rules of the file in force unless it has mistakes.
+func (s *Set) load() (doc *document, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	content, err := os.ReadFile(s.path)
-	hash := "unreadable"
-	if err != nil {
-		err = fmt.Errorf("rules: %w", err)
-	} else if hash = hashOf(content); hash != s.last || asked {
-		f := &faults{file: s.name}
-		made = s.read(content, f)
-		s.prepare(made, f)
-		err = f.err()
+	if s.last = hashOf(content); err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
 	}
-	if again = hash != s.last; err == nil && made != nil {
-		s.active.Store(made)
+	f := &faults{file: s.name}
+	doc = s.read(content, f)
+	s.prepare(doc, f)
+	if err = f.err(); err == nil {
+		s.active.Store(doc)
 	}
-	s.last = hash
-	return made, again, err
+	return doc, err
 }

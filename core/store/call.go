@@ -7,36 +7,33 @@ import "sync"
 type LeftError struct {
 	Err error // why the call was left, such as a StoreError
 
-	mu       sync.Mutex
-	ended    bool
-	recorded bool
-	failed   error
-	then     func(recorded bool, err error)
+	mu    sync.Mutex
+	ended bool
+	then  func()
 }
 
 func (e *LeftError) Error() string { return e.Err.Error() }
 
 func (e *LeftError) Unwrap() error { return e.Err }
 
-// End is for the store: it says how the call has ended. With an error, nobody knows whether the takes were recorded. It
-// may be called before the caller has the error.
-func (e *LeftError) End(recorded bool, err error) {
+// End is for the store: it says that the call has ended. It may be called before the caller has the error.
+func (e *LeftError) End() {
 	e.mu.Lock()
-	e.ended, e.recorded, e.failed = true, recorded, err
+	e.ended = true
 	then := e.then
 	e.mu.Unlock()
 	if then != nil {
-		then(recorded, err)
+		then()
 	}
 }
 
 // Then has f called once, when the call has ended: now, if it has.
-func (e *LeftError) Then(f func(recorded bool, err error)) {
+func (e *LeftError) Then(f func()) {
 	e.mu.Lock()
 	e.then = f
-	ended, recorded, err := e.ended, e.recorded, e.failed
+	ended := e.ended
 	e.mu.Unlock()
 	if ended {
-		f(recorded, err)
+		f()
 	}
 }

@@ -35,14 +35,10 @@ type Limit struct {
 	Unlimited bool
 }
 
-// Algorithm is how the units of a limit are counted. All but SlidingLog keep a few numbers for a key instead of what
-// was admitted, so they have no entries, and there is nothing to list or merge.
-//
-// In the answer to a take of theirs, Used is the units that are not available: a take of n units has room if Used+n is
-// at most the Quota. Retry is how long it takes until Used+n is at most the Quota if nothing else is admitted, and
-// Reset how long it takes, after this take, until Used is one less.
-//
-// ModeRecord is not for them. Denials are never recorded: ModeChargeDenied is ModeCharge.
+// Algorithm is how the units of a limit are counted. All but SlidingLog keep a few numbers for a key: they have no
+// entries to list or merge, no ModeRecord, and record no denials, so ModeChargeDenied is ModeCharge. In the answer to a
+// take of theirs, Used is the units that are not available: a take of n units has room if Used+n is at most the Quota.
+// Retry is how long it takes until that is so, and Reset how long, after this take, until Used is one less.
 type Algorithm uint8
 
 const (
@@ -67,17 +63,12 @@ func (a Algorithm) String() string { return word(algorithms[:], int(a)) }
 
 // Algorithms returns all algorithms. [SlidingLog] is the first.
 func Algorithms() []Algorithm {
-	all := make([]Algorithm, len(algorithms))
-	for i := range all {
-		all[i] = Algorithm(i)
-	}
-	return all
+	return []Algorithm{SlidingLog, FixedWindow, SlidingCounter, TokenBucket}
 }
 
-// Calendar has the beginnings of periods that follow each other, in Unix microseconds, at whole seconds: of the period
-// before the present one, of the present one, of the next one and of the one after that. A store finds the present one
-// by its own clock, which may differ from that of the limiter by a period: so it is the first, the second or the third.
-// If its clock is even before or after these, it takes the nearest of them.
+// Calendar has the beginnings of four periods that follow each other, in Unix microseconds, at whole seconds. The
+// second is the present one by the limiter's clock. A store finds it by its own clock, which may differ by a period: so
+// it is among the first three. If that clock is even before or after these, the store takes the nearest.
 type Calendar [4]int64
 
 // Interval returns in how many nanoseconds a TokenBucket gains a unit, rounded up. If the bucket takes more than 104
@@ -101,18 +92,14 @@ func (l *Limit) String() string {
 // Counted returns how many units a take of that Cost counts, and in which mode it is recorded. These are its Cost and
 // Mode, unless the limit is of permits or counts denials without entries.
 func (l *Limit) Counted(cost int, mode Mode) (units int, as Mode) {
+	if mode == ModeChargeDenied && (l.Permits || l.Algorithm != SlidingLog) {
+		mode = ModeCharge
+	}
 	if !l.Permits {
-		if mode == ModeChargeDenied && l.Algorithm != SlidingLog {
-			mode = ModeCharge
-		}
 		return cost, mode
 	}
-	switch mode {
-	case ModeRecord:
-		return 1, ModePeek
-	case ModeChargeDenied:
-		return 1, ModeCharge
-	case ModeCharge, ModePeek, ModeAtMost:
+	if mode == ModeRecord {
+		mode = ModePeek
 	}
 	return 1, mode
 }

@@ -26,27 +26,26 @@ import (
 // A method returns soon after its context's deadline, whatever it has found out: limiters wait for it. An error says
 // that the store could not answer; a [ConfigError], that it never will.
 type Store interface {
-	// Validate reports what the store cannot serve: mistakes made when it was constructed, all of them joined, and
-	// limits of one request that it cannot decide together, because they are too large for it, because it lacks their
-	// algorithm, or because there are several. It does no I/O. A limiter calls it when it is made, without limits if
-	// requests choose them, and once for each new set of limits that a request chooses. [OneLog] and [SlidingLogs] do
-	// this for stores with fewer abilities.
+	// Validate reports what the store cannot serve: mistakes made when it was constructed, and limits of one request
+	// that it cannot decide together. It does no I/O. A limiter calls it when it is made, without limits if requests
+	// choose them, and once for each new set of limits. [OneLog] and [SlidingLogs] do this for stores with fewer
+	// abilities.
 	Validate(limits ...*Limit) error
 
-	// Take decides about one request and records it as its [Mode] says. Takes of one key follow each other. Take fills
-	// in answers[i], which is zero, about takes[i]; the request is admitted if all logs have room. A denial is no
-	// error. Takes that [ValidateTakes] refuses are.
+	// Take decides about one request and records it as its [Mode] says. It fills in answers[i], which is zero, about
+	// takes[i]; the request is admitted if all logs have room. A denial is no error. Takes that [ValidateTakes] refuses
+	// are.
 	//
 	// The slices belong to the caller. When Take has returned, the store does not touch them. A store that goes on
 	// with a call after it has returned, because its context has ended, returns a [LeftError].
 	//
-	// A store of one server decides in one atomic step, and so does a store of several servers about the takes of one
-	// key. Takes of several keys it may ask one after the other, and give back what was recorded if one denies, so that
-	// a request which is denied may deny others meanwhile. It never admits too many. If it returns an error, some logs
-	// may have recorded their take; Settle removes it.
+	// A store of several servers decides in one atomic step about the takes of one key. It may ask keys one after the
+	// other, and give back what was recorded if one denies, so that a request which is denied may deny others
+	// meanwhile. It never admits too many. If it returns an error, some logs may have recorded their take; Settle
+	// removes it.
 	//
-	// Limiters give each request an ID of its own. Where the store's client may send a command twice over a network,
-	// the ID makes sure that the request is recorded once.
+	// Each request has an ID of its own: where a command may be sent twice over a network, the request is recorded
+	// once.
 	Take(ctx context.Context, takes []Take, answers []Answer) error
 
 	// Reset deletes the logs that these limits have of a key, except the entries that are younger than young. A log
@@ -60,8 +59,8 @@ type Store interface {
 // [core.Decision.Undo]: https://pkg.go.dev/github.com/sashlimit/sash/core#Decision.Undo
 type Settler interface {
 	// Settle changes the cost of a take, at the instant when it was recorded; a cost of 0 removes it. It does nothing
-	// if the take is not in the log: if it was never recorded, has left the window, or was removed. It asks no limit:
-	// the log may then hold more than the quota.
+	// if the log does not hold the take any more, or never did. It asks no limit: the log may then hold more than the
+	// quota.
 	//
 	// Of an algorithm that counts, it adds the difference to the period of the take, if that has not ended. A token
 	// bucket has no periods: units that the take did not need go back to its level, but for those that have come back
@@ -87,9 +86,8 @@ type Merger interface {
 // Renewer is a [Store] that can renew permits: see [Limit.Permits]. Limits of requests in flight need it, and a
 // [Settler], which gives permits back.
 type Renewer interface {
-	// Renew moves the entries of takes to now. It adds those that the log does not hold any more, or never did: their
-	// requests run, whatever became of the log. It asks no limit, so the log may then hold more than the quota, and
-	// admits nobody until it holds less.
+	// Renew moves the entries of takes to now. It adds those that the log does not hold, since their requests run. It
+	// asks no limit, so the log may then hold more than the quota, and admits nobody until it holds less.
 	Renew(ctx context.Context, r Renewal) error
 }
 
@@ -115,13 +113,13 @@ const MostTakes = 64
 
 // Take is what a request asks one log for.
 type Take struct {
-	Key   Key
+	Key
 	Limit *Limit
 	Cost  int // units, in ModeAtMost the most; at least 1. It may be above the quota, by 1 at most above MaxQuota
 
 	// The same in all takes of a request:
 
-	ID    uint64 // the caller's; it names the request among all requests of all processes, and is not 0
+	ID    uint64 // names the request among all requests of all processes; not 0
 	Mode  Mode
 	Share int // in ModeAtMost: it gets the Share-th part of what is left, but at least 1 unit. 0 is 1
 }
@@ -130,35 +128,33 @@ type Take struct {
 // key or a limit, a cost below 1, two of one log, takes of one key that do not follow each other, takes that differ in
 // ID, Mode or Share, or another number of answers.
 func ValidateTakes(takes []Take, answers []Answer) error {
-	wrong := func(value, problem, remedy string) error {
-		return configError("store.Take", value, problem, remedy)
-	}
-	if n := len(takes); n == 0 || n > MostTakes || len(answers) != n {
-		return wrong(fmt.Sprintf("%d takes, %d answers", n, len(answers)), "the number of takes or answers is wrong",
-			fmt.Sprintf("pass 1 to %d takes, and an answer for each", MostTakes))
+	n := len(takes)
+	if n == 0 || n > MostTakes || len(answers) != n {
+		return configError("store.Take", fmt.Sprintf("%d takes, %d answers", n, len(answers)),
+			"the number of takes or answers is wrong", fmt.Sprintf("pass 1 to %d, and an answer for each", MostTakes))
 	}
 	for i := range takes {
-		t := &takes[i]
-		if err := t.Key.Validate(); err != nil {
-			return err
-		}
+		t, first, wrong := &takes[i], &takes[0], ""
 		switch {
+		case t.Namespace == nil:
+			return t.Key.Validate()
 		case t.Limit == nil:
-			return wrong("no limit", "a take needs a limit", "set Limit")
+			return configError("store.Take", "no limit", "a take needs a limit", "set Limit")
 		case t.Cost < 1:
-			return wrong("cost "+strconv.Itoa(t.Cost), "a take costs at least 1 unit", "leave it out")
-		case t.ID != takes[0].ID || t.Mode != takes[0].Mode || t.Share != takes[0].Share:
-			return wrong("takes that differ", "the takes belong to different requests",
-				"use the same ID, Mode and Share for the takes of one request")
+			wrong = "it costs less than 1 unit"
+		case t.ID != first.ID || t.Mode != first.Mode || t.Share != first.Share:
+			wrong = "its ID, Mode or Share is not that of the first take"
 		}
 		for j := range i {
 			switch same := takes[j].Key.Equal(&t.Key); {
 			case same && takes[j].Limit.Log == t.Limit.Log:
-				return wrong("one log twice", "the takes of one request must be of different logs",
-					"give the limits different names in Log")
+				wrong = "another take asks the same log"
 			case same && !takes[i-1].Key.Equal(&t.Key):
-				return wrong("keys in turn", "the takes of one key must follow each other", "sort them by key")
+				wrong = "the takes of its key do not follow each other"
 			}
+		}
+		if wrong != "" {
+			return configError("store.Take", "take "+strconv.Itoa(i), wrong, "see store.ValidateTakes")
 		}
 	}
 	return nil
@@ -237,7 +233,7 @@ type Answer struct {
 
 // Settlement is the final cost of a take.
 type Settlement struct {
-	Key    Key
+	Key
 	Limit  *Limit
 	ID     uint64        // of the Take
 	Was    int           // units that it has now, as far as the caller knows
@@ -248,14 +244,14 @@ type Settlement struct {
 
 // Renewal names takes whose permits are still in use.
 type Renewal struct {
-	Key   Key
+	Key
 	Limit *Limit
 	IDs   []uint64 // of the Takes, in any order
 }
 
 // MergeRequest is what to add to a log. The limit's algorithm is [SlidingLog].
 type MergeRequest struct {
-	Key     Key
+	Key
 	Limit   *Limit
 	Entries []Entry // each with ID, Age, Cost and Sent, in any order; those older than the window may be left out
 }

@@ -25,10 +25,7 @@ func New(p core.Policy, k core.Key, opts ...core.Option) echo.MiddlewareFunc {
 // [echo.DefaultHTTPErrorHandler], the problem document is written and nil returned. It panics on callbacks for another
 // framework.
 func From(l *core.Limiter) echo.MiddlewareFunc {
-	deny, fail, err := core.Bind[*echo.Context](l, answerDenied, answerError)
-	if err != nil {
-		panic(err)
-	}
+	deny, fail := adapter.Bound(core.Bind[*echo.Context](l, answerDenied, answerError))
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
 			h := c.Response().Header()

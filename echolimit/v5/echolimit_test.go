@@ -1,12 +1,10 @@
 package echolimit_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -125,7 +123,6 @@ func TestHandlers(t *testing.T) {
 		WithDeny:  echolimit.WithDeny,
 		WithError: echolimit.WithError,
 		Header:    func(c *echo.Context, name string) string { return c.Request().Header.Get(name) },
-		SetHeader: func(c *echo.Context, name, value string) { c.Request().Header.Set(name, value) },
 		SetStatus: func(c *echo.Context, status int) { response(c).Status = status },
 		Write: func(c *echo.Context, text string) error {
 			_, err := c.Response().Write([]byte(text))
@@ -155,10 +152,7 @@ func TestHandlers(t *testing.T) {
 		},
 		Body:  func(_ int, text string) string { return message(text) },
 		Plain: func(string) string { return message("Internal Server Error") },
-		Hijack: func(c *echo.Context) (net.Conn, *bufio.ReadWriter, error) {
-			return http.NewResponseController(c.Response()).Hijack()
-		},
-		Late: plain(middleware.ContextTimeout(time.Nanosecond)),
+		Late:  plain(middleware.ContextTimeout(time.Nanosecond)),
 		Middleware: map[string]wrap{
 			"ContextTimeout":       plain(middleware.ContextTimeout(time.Hour)),
 			"Recover":              plain(middleware.Recover()),

@@ -23,10 +23,7 @@ func New(p core.Policy, k core.Key, opts ...core.Option) fiber.Handler {
 // From makes middleware from a limiter of [core.New]. An ErrorHandler of the app's own gets a refusal as an error which
 // is a *fiber.Error and its cause, such as [*core.LimitedError]; fiber's default would lose the problem document.
 func From(l *core.Limiter) fiber.Handler {
-	deny, fail, err := core.Bind[fiber.Ctx](l, answerDenied, answerError)
-	if err != nil {
-		panic(err)
-	}
+	deny, fail := adapter.Bound(core.Bind[fiber.Ctx](l, answerDenied, answerError))
 	return func(c fiber.Ctx) error {
 		d, err := l.Check(request{c})
 		d.SetHeaders(fasthttpadapter.Header{ResponseHeader: &c.Response().Header})

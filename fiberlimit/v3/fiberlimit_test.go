@@ -123,7 +123,6 @@ func TestHandlers(t *testing.T) {
 		WithDeny:   fiberlimit.WithDeny,
 		WithError:  fiberlimit.WithError,
 		Header:     func(c ctx, name string) string { return c.Get(name) },
-		SetHeader:  func(c ctx, name, value string) { c.Request().Header.Set(name, value) },
 		SetStatus:  func(c ctx, status int) { c.Status(status) },
 		Write:      func(c ctx, text string) error { return c.SendString(text) },
 		Answer:     func(c ctx, status int, text string) error { return c.Status(status).SendString(text) },

@@ -43,7 +43,7 @@ func StartCluster(tb testing.TB, masters int) *Cluster {
 }
 
 // Clock is time for scripts that ask the server for it: Advance moves it. A client that passes every script through its
-// Script, and answers [ErrNoScript] to EVALSHA, runs them at the clock's instant.
+// Script and the arguments through its Args, and answers [ErrNoScript] to EVALSHA, runs them at the clock's instant.
 type Clock = redisserver.Clock
 
 // NewClock returns a clock that stands still until it is moved.

@@ -314,7 +314,6 @@ function showWindow(answer) {
     s.at = performance.now();
     let text = `${limit.used.toLocaleString('en')} of ${units(limit)} used, ` +
       `${limit.remaining.toLocaleString('en')} left.`;
-    if (limit.booked > 0) text += ` ${limit.booked.toLocaleString('en')} are booked ahead by processes with leases.`;
     if (limit.reset > 0) text += ` ${limit.remaining > 0 ? 'More room' : 'Room'} comes in ${wait(limit.reset)}.`;
     setText(s.text, text);
     draw(s);

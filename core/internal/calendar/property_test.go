@@ -125,10 +125,11 @@ func daysIn(year, month int) int {
 func (o oracle) reached(year, month, dayOf, h, m, s int) time.Time {
 	wall := time.Date(year, time.Month(month), dayOf, h, m, s, 0, time.UTC).Format(time.DateTime)
 	instant := time.Date(year, time.Month(month), dayOf, h, m, 0, 0, time.UTC).Add(-15 * time.Hour)
-	for instant.In(o.zone).Format(time.DateTime) < wall {
+	// The last second of a minute, since the clock may be set back at its end, as at midnight in Cairo.
+	for instant.Add(59*time.Second).In(o.zone).Format(time.DateTime) < wall {
 		instant = instant.Add(time.Minute)
 	}
-	for instant = instant.Add(-time.Minute); instant.In(o.zone).Format(time.DateTime) < wall; {
+	for instant.In(o.zone).Format(time.DateTime) < wall {
 		instant = instant.Add(time.Second)
 	}
 	return instant

@@ -17,7 +17,7 @@ type State struct {
 	// Mark is the beginning of the period that Units are of, and of a token bucket the instant in nanoseconds when it
 	// is full again.
 	Mark   int64
-	Units  int64 // of the period
+	Units  int64 // of the period; of a token bucket the instant of the latest take
 	Before int64 // units of the period before, for a sliding counter
 }
 
@@ -36,21 +36,17 @@ type View struct {
 	end   int64 // of the period
 }
 
-// mostRefills is how many times longer than an empty one a bucket may need to be full again. One that needs longer was
-// emptied in the future, so the clock has been set back: it is empty now. One that needs less has held more units when
-// it was emptied, by a limit with the same name; its waits must not end too early.
-const mostRefills = 10
-
 // At returns the state as the limit sees it at instant now. If there are units of a later period, the clock has been
 // set back: it is then the beginning of the next period as far as this state is concerned, so that those units count
 // when that begins, and no longer than they should if the clock was far ahead.
 func (s *State) At(limit *store.Limit, now int64) View {
 	v := View{limit: limit, now: now, State: *s}
 	if limit.Algorithm == store.TokenBucket {
-		refill := int64(limit.Quota) * limit.Interval()
-		if v.Mark = max(v.Mark, now*1000); v.Mark > now*1000+mostRefills*refill {
-			v.Mark, v.Moved = now*1000+refill, true
+		if back := v.Units - now; back > time.Second.Microseconds() {
+			// The clock was set back: as much is missing as before.
+			v.Mark, v.Moved = v.Mark-back*1000, true
 		}
+		v.Mark, v.Units = max(v.Mark, now*1000), now
 		return v
 	}
 	length := limit.Window.Microseconds()

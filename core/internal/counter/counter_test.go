@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/counter"
+	"github.com/sashlimit/sash/core/internal/definition"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // randomLimit returns a limit of any algorithm, with small numbers half of the time and with any otherwise.
 func randomLimit(r *rand.Rand) store.Limit {
-	l := store.Limit{Algorithm: store.Algorithm(1 + r.IntN(int(store.TokenBucket)))}
+	counting := store.Algorithms()[1:]
+	l := store.Limit{Algorithm: counting[r.IntN(len(counting))]}
 	if r.IntN(2) == 0 {
 		l.Quota, l.Window = 1+r.IntN(9), time.Duration(1+r.IntN(50))*time.Microsecond
 	} else {
@@ -78,18 +80,14 @@ func TestUntilIsExact(t *testing.T) {
 
 // When the clock is set back, units of the future count until the end of the next period, and none is lost.
 func TestClockStepsBack(t *testing.T) {
-	for _, a := range store.Algorithms()[1:] {
-		l := store.Limit{Algorithm: a, Quota: 10, Window: time.Minute}
-		if a == store.TokenBucket {
-			l.Refill = 10
-		}
+	for _, l := range definition.Limits(10, time.Minute)[1:] {
 		var s counter.State
-		v := s.At(&l, 2e15)
+		v := s.At(l, 2e15)
 		v.Add(10)
 		s = v.State
-		v = s.At(&l, 1e15)
+		v = s.At(l, 1e15)
 		if wait := v.Until(9); v.Used() != 10 || wait <= 0 || wait > 3*time.Minute {
-			t.Errorf("%v: %d used, a wait of %v, after a step back", a, v.Used(), wait)
+			t.Errorf("%v: %d used, a wait of %v, after a step back", l.Algorithm, v.Used(), wait)
 		}
 	}
 	for _, c := range []*store.Calendar{nil, {-60e6, 0, 60e6, 120e6}} {
@@ -153,9 +151,7 @@ func TestClockBeforeCalendar(t *testing.T) {
 // come back already, and is never more than full or empty.
 func TestSettle(t *testing.T) {
 	const minute = 60e6
-	window := func(a store.Algorithm) store.Limit {
-		return store.Limit{Algorithm: a, Quota: 10, Window: time.Minute, Refill: 10 * int(a/store.TokenBucket)}
-	}
+	window := func(a store.Algorithm) store.Limit { return *definition.Limits(10, time.Minute)[a] }
 	calendar := window(store.FixedWindow)
 	calendar.Calendar = &store.Calendar{0, 10 * minute, 11 * minute, 12 * minute}
 	for _, c := range []struct {
@@ -192,6 +188,16 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s: %d used, want %d", c.desc, v.Used(), c.used)
 		} else if c.after == 10*minute && s.Units != 6 {
 			t.Errorf("%s: %+v was settled", c.desc, s)
+		}
+	}
+	for _, l := range definition.Limits(10, time.Minute)[1:] { // a take from before a reset makes no room
+		v := new(counter.State).At(l, 10*minute)
+		period := v.Period()
+		for _, now := range []int64{10 * minute, 11 * minute} { // of a sliding counter, the period before
+			v = new(counter.State).At(l, now)
+			if v.Settle(period, 6, 0); v.Used() != 0 {
+				t.Errorf("%v: %d used after a reset and a settlement", l.Algorithm, v.Used())
+			}
 		}
 	}
 }

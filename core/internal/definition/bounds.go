@@ -97,7 +97,7 @@ func (b *bounds) ask(l *store.Limit, key int) error {
 		return err
 	}
 	a := got[0]
-	b.tellf("%v %v: %s", time.Duration(b.real)*time.Microsecond, &q, answerText(a))
+	b.tellf("%v %v: %+v", time.Duration(b.real)*time.Microsecond, &q, a)
 	units := 0
 	switch {
 	case q.mode == store.ModeAtMost:

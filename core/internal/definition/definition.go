@@ -19,6 +19,7 @@ type Store struct {
 	mu   sync.Mutex
 	now  int64 // microseconds since the Unix epoch
 	logs map[logName]*log
+	fail error
 	byID bool // entries of one instant are in the order of their IDs, and not in that in which they were recorded
 }
 
@@ -38,18 +39,38 @@ type entry struct {
 	from  int64 // the instant from which on they come back to a token bucket, in nanoseconds
 }
 
-// Set sets the clock.
-func (s *Store) Set(now time.Time) {
+func (s *Store) set(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now = now.UnixMicro()
 }
 
-// Advance moves the clock on.
+// Advance moves the store's time on.
 func (s *Store) Advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now += d.Microseconds()
+}
+
+// Now is the store's time.
+func (s *Store) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.UnixMicro(s.now)
+}
+
+// Fail makes every valid call fail with err, until Fail is called with nil.
+func (s *Store) Fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = err
+}
+
+// Failure returns the error of the last call of Fail.
+func Failure(s *Store) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fail
 }
 
 // save returns a function that restores the logs of takes.
@@ -99,8 +120,10 @@ func (s *Store) Take(_ context.Context, takes []store.Take, answers []store.Answ
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.decide(takes, answers)
-	return nil
+	if s.fail == nil {
+		s.decide(takes, answers)
+	}
+	return s.fail
 }
 
 func (s *Store) decide(takes []store.Take, answers []store.Answer) {
@@ -145,7 +168,7 @@ func (s *Store) finish(t *store.Take, a *store.Answer, admitted bool, granted in
 	denied := mode == store.ModeChargeDenied && !a.Allowed && !l.NeverFits(units)
 	if mode == store.ModeRecord || denied || admitted && mode != store.ModePeek {
 		g.record(l, e)
-		if mode == store.ModeRecord || denied || l.Unlimited {
+		if mode == store.ModeRecord || denied || l.Unlimited && l.Algorithm == store.SlidingLog {
 			g.trim(l.Keeps(mode))
 		}
 	}
@@ -384,6 +407,9 @@ func (s *Store) on(key *store.Key, l *store.Limit, f func(*log)) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.fail != nil {
+		return s.fail
+	}
 	g := s.log(key, l)
 	f(g)
 	if l.Algorithm == store.SlidingLog {

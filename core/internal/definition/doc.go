@@ -16,9 +16,9 @@
 //		},
 //	})
 //
-// A store in Redis gets its time from [redisserver.Clock], which puts it into the scripts in place of their TIME: the
-// client under the store passes each script through Clock.Script, or Clock.Fixed on a cluster. New empties the server
-// for each trace, and begins with a new clock:
+// A store in Redis gets its time from [redisserver.Clock], which answers the TIME of scripts: the client under the
+// store passes each script through Clock.Script, and its arguments through Clock.Args. New empties the server for each
+// trace, and begins with a new clock:
 //
 //	New: func(t *testing.T) definition.Clocked {
 //		flush(t, rdb)

@@ -12,6 +12,18 @@ const (
 	longestWindow  = 365 * 24 * time.Hour
 )
 
+// Limits returns a limit of each algorithm, which admits so many units at once and in a window.
+func Limits(quota int, window time.Duration) (all []*store.Limit) {
+	for _, a := range store.Algorithms() {
+		l := &store.Limit{Log: fmt.Sprintf("%v.%d", window, a), Quota: quota, Window: window, Algorithm: a}
+		if a == store.TokenBucket {
+			l.Refill = quota
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
 // addLogs adds the logs of a key.
 func (tr *trace) addLogs(key int) {
 	logs := 1
@@ -31,7 +43,7 @@ func (tr *trace) addLogs(key int) {
 		for a != store.TokenBucket && tr.r.IntN(4) == 0 { // other quotas, as of overrides
 			other := *l
 			other.Quota = min(1+tr.r.IntN(2*min(l.Quota, store.MaxQuota/2)), store.MaxQuota)
-			other.Unlimited = s.isLog() && tr.r.IntN(4) == 0
+			other.Unlimited = !l.Permits && tr.r.IntN(4) == 0
 			s.limits = append(s.limits, &other)
 		}
 		tr.logs = append(tr.logs, s)

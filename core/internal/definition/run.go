@@ -75,7 +75,7 @@ func (x *run) step(s *step) error {
 	if s.pause > 0 {
 		x.Advance(s.pause)
 	}
-	x.want.Set(x.Now())
+	x.want.set(x.Now())
 	x.n.operations++
 	return s.do(x)
 }
@@ -220,7 +220,7 @@ func (x *run) order(requests []*request, got [][]store.Answer) error {
 		var b strings.Builder
 		fmt.Fprintf(&b, "no order of %d requests has these answers, such as\n%v", len(requests), first)
 		for i := range requests {
-			fmt.Fprintf(&b, "\n%v\n  got %v", requests[i], answersText(got[i]))
+			fmt.Fprintf(&b, "\n%v\n  got %+v", requests[i], got[i])
 		}
 		return errors.New(b.String())
 	}
@@ -265,7 +265,7 @@ func (x *run) compare(q *request, got []store.Answer, others bool) error {
 			w.Used = g.Used
 		}
 		if g != w {
-			return fmt.Errorf("take %d of %d\ngot  %v\nwant %v", i+1, len(takes), answerText(g), answerText(w))
+			return fmt.Errorf("take %d of %d\ngot  %+v\nwant %+v", i+1, len(takes), g, w)
 		}
 	}
 	if len(takes) < len(q.asks) && !denied {
@@ -273,22 +273,6 @@ func (x *run) compare(q *request, got []store.Answer, others bool) error {
 			len(q.asks))
 	}
 	return nil
-}
-
-func answersText(all []store.Answer) string {
-	texts := make([]string, len(all))
-	for i, a := range all {
-		texts[i] = answerText(a)
-	}
-	return strings.Join(texts, ", ")
-}
-
-func answerText(a store.Answer) string {
-	if !a.Known {
-		return "{not known}"
-	}
-	return fmt.Sprintf("{allowed %v used %d granted %d reset %v retry %v}", a.Allowed, a.Used, a.Granted, a.Reset,
-		a.Retry)
 }
 
 // note keeps what later steps need to know of a request.
@@ -388,12 +372,12 @@ func repeating(id uint64) *step {
 				want.Used = a.Used
 			}
 			if a.Period = 0; q.admitted && a != want {
-				return fmt.Errorf("take %d of %d, again\ngot  %v\nwant %v, or less by itself", i+1, len(got),
-					answerText(a), answerText(want))
+				return fmt.Errorf("take %d of %d, again\ngot  %+v\nwant %+v, or less by itself", i+1, len(got),
+					a, want)
 			}
 		}
 		if admitted != q.admitted {
-			return fmt.Errorf("again admitted %v, want %v: %v", admitted, q.admitted, answersText(got))
+			return fmt.Errorf("again admitted %v, want %v: %+v", admitted, q.admitted, got)
 		}
 		return nil
 	}}

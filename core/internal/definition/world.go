@@ -1,14 +1,11 @@
 package definition
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,8 +20,8 @@ import (
 // settlements, repetitions, merges and renewals of earlier takes; and resets. A store does each in one atomic step, so
 // what several processes do is such a sequence too.
 //
-// All worlds are run, or about so many of each kind, chosen at random, if most is positive. Callers is how many are run
-// at the same time. The number of worlds is logged.
+// All worlds are run, or about so many of each kind, chosen at random, if most is positive. The number of worlds is
+// logged.
 func Explore(t *testing.T, c Config, length, most int) {
 	t.Helper()
 	if c.Run == nil {
@@ -32,18 +29,21 @@ func Explore(t *testing.T, c Config, length, most int) {
 	}
 	c.Again = c.Again || c.Twice
 	for _, k := range worldKinds() {
-		e := explorer{Config: &c, worldKind: k, most: most}
-		if failure := e.explore(t, length); failure != "" {
-			t.Errorf("%s: %s", k.name, failure)
-		}
-		t.Logf("%s: %d of %d worlds, %d answers compared", k.name, e.ran, e.total, e.n.answers)
+		c.Run(t, func(t *testing.T) {
+			e := &explorer{Config: &c, Clocked: c.New(t), worldKind: k}
+			switch {
+			case e.possible():
+				e.explore(t, length, most)
+			case k.name == "units":
+				t.Error("the store refuses the limit")
+			}
+		})
 	}
 }
 
 const (
 	worldWindow  = 4 * time.Millisecond
 	longerWindow = 6 * time.Millisecond
-	sameTime     = 2000 // worlds that go through the same pauses, on one store
 )
 
 var pauses = []time.Duration{
@@ -112,27 +112,28 @@ type operation struct {
 	to   int
 }
 
-// explorer runs worlds of one kind.
+// explorer runs worlds of one kind on one store.
 type explorer struct {
 	*Config
+	Clocked
 	*worldKind
 
-	most, total, ran int
-	n                counts
+	ran int
+	n   counts
 }
 
-// possible reports whether a store can do what the worlds of a kind do.
-func (e *explorer) possible(s store.Store) bool {
+// possible reports whether the store can do what the worlds do.
+func (e *explorer) possible() bool {
 	var limits []*store.Limit
 	for _, a := range e.logs {
 		if limits = append(limits, a.limit); a.limit.Permits {
-			if _, ok := s.(store.Renewer); !ok {
+			if _, ok := e.Store.(store.Renewer); !ok {
 				return false
 			}
 		}
 	}
 	counts := limits[0].Algorithm != store.SlidingLog
-	return s.Validate(limits...) == nil && (!e.Units || e.name == "units") && (!e.Twice || !counts)
+	return e.Store.Validate(limits...) == nil && (!e.Units || e.name == "units") && (!e.Twice || !counts)
 }
 
 // next returns the operations that may follow others.
@@ -167,66 +168,55 @@ func (e *explorer) next(before []operation) (all []operation) {
 	return all
 }
 
-// sequences returns all that continue a sequence to a length.
-func (e *explorer) sequences(before []operation, length int) (all [][]operation) {
+// sequences yields all that continue a sequence to a length.
+func (e *explorer) sequences(before []operation, length int, yield func([]operation) bool) bool {
 	if len(before) == length {
-		return [][]operation{before}
+		return yield(before)
 	}
 	for _, o := range e.next(before) {
-		all = append(all, e.sequences(append(slices.Clip(before), o), length)...)
-	}
-	return all
-}
-
-// allPauses returns all sequences of so many pauses.
-func allPauses(length int) [][]time.Duration {
-	if length == 0 {
-		return [][]time.Duration{nil}
-	}
-	var all [][]time.Duration
-	for _, before := range allPauses(length - 1) {
-		for _, p := range pauses {
-			all = append(all, append(slices.Clip(before), p))
+		if !e.sequences(append(slices.Clip(before), o), length, yield) {
+			return false
 		}
 	}
-	return all
+	return true
 }
 
-// explore runs worlds of one operation, of two, and so on, so that the first that fails is among the shortest. It
-// returns how it fails.
-func (e *explorer) explore(t *testing.T, length int) (failure string) {
-	possible := false
-	e.Run(t, func(t *testing.T) { possible = e.possible(e.New(t).Store) })
-	if !possible && e.name == "units" {
-		return "the store refuses the limit"
-	}
-	if !possible {
-		return ""
-	}
-	sequences := make([][][]operation, length+1)
+// worlds yields all sequences of one operation, then those of two, and so on, so that the first that fails is among the
+// shortest. With each it yields all pauses between its operations.
+func (e *explorer) worlds(length int, yield func(all []operation, paused [][]time.Duration) bool) {
+	paused := [][]time.Duration{nil}
 	for n := 1; n <= length; n++ {
-		sequences[n] = e.sequences(nil, n)
-		e.total += len(sequences[n]) * len(allPauses(n-1))
-	}
-	for n := 1; n <= length; n++ {
-		for _, pauses := range allPauses(n - 1) {
-			e.Run(t, func(t *testing.T) {
-				c := e.New(t)
-				for part := range slices.Chunk(sequences[n], sameTime) {
-					part = slices.DeleteFunc(slices.Clone(part), func([]operation) bool {
-						return e.most > 0 && rand.IntN(e.total) >= e.most
-					})
-					if failure = e.runAll(t, c, part, pauses); failure != "" {
-						return
-					}
-				}
-			})
-			if failure != "" || t.Failed() {
-				return failure
+		if !e.sequences(nil, n, func(all []operation) bool { return yield(all, paused) }) {
+			return
+		}
+		shorter := paused
+		paused = nil
+		for _, before := range shorter {
+			for _, p := range pauses {
+				paused = append(paused, append(slices.Clip(before), p))
 			}
 		}
 	}
-	return ""
+}
+
+func (e *explorer) explore(t *testing.T, length, most int) {
+	t.Helper()
+	total := 0
+	e.worlds(length, func(_ []operation, paused [][]time.Duration) bool { total += len(paused); return true })
+	e.worlds(length, func(all []operation, paused [][]time.Duration) bool {
+		for _, pauses := range paused {
+			if most > 0 && rand.IntN(total) >= most {
+				continue
+			}
+			w := e.world(t, all, pauses)
+			if err := w.play(); err != nil {
+				t.Errorf("%s: %v%v", e.name, w, err)
+				return false
+			}
+		}
+		return true
+	})
+	t.Logf("%s: %d of %d worlds, %d answers compared", e.name, e.ran, total, e.n.answers)
 }
 
 // world is a sequence of operations on logs of its own.
@@ -237,71 +227,29 @@ type world struct {
 	number     int
 	operations []operation
 	steps      []*step
-	pauses     []time.Duration
-	n          counts
 }
 
-func (e *explorer) runAll(t *testing.T, c Clocked, sequences [][]operation, pauses []time.Duration) string {
-	worlds := make([]*world, 0, len(sequences))
-	for _, operations := range sequences {
-		w := &world{explorer: e, number: e.ran, operations: operations, pauses: pauses}
-		w.run = &run{Config: e.Config, Clocked: c, t: t, want: &Store{byID: e.ByID}, n: &w.n}
-		for key := range 2 {
-			w.keys = append(w.keys, store.NewKey("worlds", fmt.Sprintf("%d.%d", e.ran, key)))
+func (e *explorer) world(t *testing.T, all []operation, pauses []time.Duration) *world {
+	w := &world{explorer: e, number: e.ran, operations: all}
+	w.run = &run{Config: e.Config, Clocked: e.Clocked, t: t, want: &Store{byID: e.ByID}, n: &e.n}
+	for key := range 2 {
+		w.keys = append(w.keys, store.NewKey("worlds", fmt.Sprintf("%d.%d", e.ran, key)))
+	}
+	for n, o := range all {
+		s := o.make(w, o)
+		if n > 0 {
+			s.pause = pauses[n-1]
 		}
-		for _, o := range operations {
-			w.steps = append(w.steps, o.make(w, o))
-		}
-		worlds = append(worlds, w)
-		e.ran++
+		w.steps = append(w.steps, s)
 	}
-	for n := range pauses {
-		if failure := e.each(worlds, func(w *world) error { return w.step(w.steps[n]) }); failure != "" {
-			return failure
-		}
-		c.Advance(pauses[n])
-	}
-	failure := e.each(worlds, func(w *world) error { return w.step(w.steps[len(pauses)]) })
-	failure = cmp.Or(failure, e.each(worlds, (*world).finish))
-	c.Advance(2 * longerWindow)
-	for _, w := range worlds {
-		e.n.answers += w.n.answers
-	}
-	return failure
-}
-
-// each calls f for all worlds, and returns how the first fails.
-func (e *explorer) each(worlds []*world, f func(w *world) error) string {
-	var all sync.WaitGroup
-	var next atomic.Int64
-	failures := make([]error, len(worlds))
-	for range max(e.Callers, 1) {
-		all.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(worlds) {
-					return
-				}
-				failures[i] = f(worlds[i])
-			}
-		})
-	}
-	all.Wait()
-	for i, err := range failures {
-		if err != nil {
-			return fmt.Sprintf("%v%v\n", worlds[i], err)
-		}
-	}
-	return ""
+	e.ran++
+	return w
 }
 
 func (w *world) String() string {
 	var b strings.Builder
-	for n, s := range w.steps {
-		if n > 0 {
-			fmt.Fprintf(&b, "after %v ", w.pauses[n-1])
-		}
-		fmt.Fprintf(&b, "%s\n", s.text())
+	for _, s := range w.steps {
+		fmt.Fprintf(&b, "after %v %s\n", s.pause, s.text())
 	}
 	return b.String()
 }
@@ -365,19 +313,14 @@ func (w *world) reset(o operation) *step {
 	return resetting(0, limits, time.Duration(o.to)*worldWindow/2)
 }
 
-// finish compares what is left.
-func (w *world) finish() (err error) {
+// play runs the steps, and compares what is left.
+func (w *world) play() error {
+	steps := slices.Clone(w.steps)
 	for n, a := range w.logs {
 		q := &request{id: w.id(len(w.steps) + n), mode: store.ModePeek, asks: []ask{{a.key, a.limit, 1}}}
-		if err == nil {
-			err = w.step(taking(q))
-		}
-		if err == nil && a.limit.Algorithm == store.SlidingLog {
-			err = w.step(listing(a.key, a.limit))
+		if steps = append(steps, taking(q)); a.limit.Algorithm == store.SlidingLog {
+			steps = append(steps, listing(a.key, a.limit))
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("in the end: %w", err)
-	}
-	return nil
+	return w.replay(steps)
 }

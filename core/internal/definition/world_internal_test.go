@@ -7,5 +7,5 @@ import (
 )
 
 func TestExploreItself(t *testing.T) {
-	Explore(t, Config{New: itself, Callers: 2}, testlen.Of(2, 3), 0)
+	Explore(t, Config{New: itself}, testlen.Of(2, 3), 0)
 }

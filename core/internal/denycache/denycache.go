@@ -6,7 +6,6 @@ import (
 	"hash/maphash"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sashlimit/sash/core/store"
@@ -36,7 +35,7 @@ type shard struct {
 	mu        sync.Mutex
 	denials   map[uint64]*denial // by hash; of two logs with one hash the later one is remembered
 	room      int                // how many denials there may be until those that have ended are removed
-	forgotten atomic.Uint64      // how often Forget was called
+	forgotten time.Duration      // when Forget was called last, since the start of the cache
 }
 
 // denial does not change. Its times are relative to the start of the cache.
@@ -53,7 +52,10 @@ type denial struct {
 // New makes a cache whose denials are right for maxAge at most. If outages is not 0, it is for outages as well, and has
 // room for about as many denials.
 func New(maxAge time.Duration, outages int) *Cache {
-	return &Cache{maxAge: maxAge, outages: outages > 0, most: max(mostInAShard, outages/shardCount), start: time.Now()}
+	return &Cache{
+		maxAge: maxAge, outages: outages > 0, most: max(mostInAShard, outages/shardCount),
+		start: time.Now().Add(-1), // so that no instant is 0, as if something was forgotten then
+	}
 }
 
 var seed = maphash.MakeSeed()
@@ -147,31 +149,10 @@ func (e *denial) endsFor(units int) time.Duration {
 	return 0
 }
 
-// Asked is what Note needs to know of the time before the store was asked.
-type Asked struct {
-	at        time.Duration
-	forgotten uint64 // of the shards of all takes together
-}
-
-// Ask is called before the store is asked.
-func (d *Cache) Ask(takes []store.Take) Asked {
-	if d.maxAge == 0 {
-		return Asked{}
-	}
-	return Asked{at: time.Since(d.start), forgotten: d.forgotten(takes)}
-}
-
-// forgotten is a sum, which changes if one of the counters does, because none is ever less.
-func (d *Cache) forgotten(takes []store.Take) (n uint64) {
-	for i := range takes {
-		n += d.shards[takes[i].Key.Hash()%shardCount].forgotten.Load()
-	}
-	return n
-}
-
 // Note remembers the denials of the store's answer, for outages also that a log was used up, and forgets the denials of
-// logs that have room.
-func (d *Cache) Note(takes []store.Take, answers []store.Answer, asked Asked) {
+// logs that have room. The store was asked after an instant: where that is a while ago, denials end that much earlier.
+func (d *Cache) Note(takes []store.Take, answers []store.Answer, begun time.Time) {
+	asked := begun.Sub(d.start)
 	for i := range takes {
 		t, a := &takes[i], answers[i]
 		if d.maxAge == 0 || !a.Known {
@@ -196,8 +177,8 @@ func (d *Cache) Note(takes []store.Take, answers []store.Answer, asked Asked) {
 		}
 		d.add(&denial{
 			key: t.Key.Clone(), limit: t.Limit, cost: cost, received: time.Since(d.start),
-			until: asked.at + lasts, ends: asked.at + ends, answer: a,
-		}, func() bool { return d.forgotten(takes) == asked.forgotten })
+			until: asked + lasts, ends: asked + ends, answer: a,
+		}, asked)
 	}
 }
 
@@ -213,13 +194,13 @@ func usedUp(t *store.Take, a *store.Answer) store.Answer {
 	return store.Answer{Known: true, Used: used, Reset: a.Reset, Retry: a.Reset}
 }
 
-// add adds a denial, if that is still right.
-func (d *Cache) add(e *denial, isRight func() bool) {
+// add adds a denial, unless its log may have changed since the store was asked.
+func (d *Cache) add(e *denial, asked time.Duration) {
 	sh, hash := d.find(&e.key, e.limit)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	old := sh.denials[hash]
-	if !isRight() || old != nil && old.cost < e.cost && e.received < old.until && old.isOf(&e.key, e.limit) {
+	if sh.forgotten >= asked || old != nil && old.cost < e.cost && e.received < old.until && old.isOf(&e.key, e.limit) {
 		return
 	}
 	if old == nil && len(sh.denials) >= sh.room {
@@ -247,17 +228,16 @@ func (d *Cache) delete(k *store.Key, l *store.Limit) {
 // Forget removes the denial of a log, because units may have been removed from the log. Answers that are on their way
 // are not remembered.
 func (d *Cache) Forget(k *store.Key, l *store.Limit) {
-	sh, _ := d.find(k, l)
-	sh.forgotten.Add(1)
+	d.ForgetForNow(k, l)
 	d.delete(k, l)
 }
 
 // ForgetForNow is Forget, but the denial stays for outages: it was right without what was then added and removed.
 func (d *Cache) ForgetForNow(k *store.Key, l *store.Limit) {
 	sh, hash := d.find(k, l)
-	sh.forgotten.Add(1)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	sh.forgotten = time.Since(d.start)
 	if e := sh.denials[hash]; e != nil {
 		old := *e
 		old.until = 0

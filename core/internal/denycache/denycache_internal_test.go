@@ -22,7 +22,7 @@ func TestAgainstTheStore(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			s, d := new(definition.Store), New(time.Duration(1+r.IntN(30))*time.Second, 0)
-			s.Set(time.Now())
+			s.Advance(time.Since(s.Now()))
 			limits := []*store.Limit{
 				{Log: "10s", Quota: 1 + r.IntN(6), Window: 10 * time.Second},
 				{Log: "10s", Quota: 1 + r.IntN(6), Window: 10 * time.Second}, // another quota on the same log
@@ -102,7 +102,7 @@ func TestAgainstTheStore(t *testing.T) {
 					}
 					continue
 				}
-				asked := d.Ask(takes)
+				asked := time.Now()
 				if err := s.Take(t.Context(), takes, answers); err != nil {
 					t.Fatal(err)
 				}
@@ -150,7 +150,7 @@ func TestLookup(t *testing.T) {
 		{"at most", with(func(t *store.Take) { t.Mode = store.ModeAtMost }), false}, // which asks for one unit
 	} {
 		d := New(time.Second, 0)
-		d.Note([]store.Take{take}, denied(time.Hour), d.Ask([]store.Take{take}))
+		d.Note([]store.Take{take}, denied(time.Hour), time.Now())
 		if got := d.Lookup([]store.Take{c.take}, make([]store.Answer, 1)); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
@@ -166,7 +166,7 @@ func TestDenialsEnd(t *testing.T) {
 		found := func(d *Cache) bool { return d.Lookup(takes, make([]store.Answer, 1)) }
 		for age, wait := range map[time.Duration]time.Duration{time.Second: time.Hour, time.Hour: time.Second} {
 			d := New(age, 0)
-			asked := d.Ask(takes)
+			asked := time.Now()
 			time.Sleep(100 * time.Millisecond)
 			d.Note(takes, denied(wait), asked)
 			if time.Sleep(900*time.Millisecond - 1); !found(d) || d.Len() != 1 {
@@ -175,14 +175,14 @@ func TestDenialsEnd(t *testing.T) {
 			if time.Sleep(time.Nanosecond); found(d) || d.Len() != 0 {
 				t.Errorf("age %v, wait %v: remembered for too long", age, wait)
 			}
-			asked = d.Ask(takes)
+			asked = time.Now()
 			d.Forget(&takes[0].Key, takes[0].Limit)
 			if d.Note(takes, denied(time.Hour), asked); found(d) {
 				t.Error("remembered although the log was changed")
 			}
 		}
 		d := New(0, 0)
-		if d.Note(takes, denied(time.Hour), d.Ask(takes)); found(d) {
+		if d.Note(takes, denied(time.Hour), time.Now()); found(d) {
 			t.Error("remembered by a cache that is off")
 		}
 	})
@@ -195,7 +195,7 @@ func TestBounded(t *testing.T) {
 		takes := []store.Take{{
 			Key: store.NewKey("p", fmt.Sprint(i)), Limit: &store.Limit{Log: "1h", Quota: 5, Window: time.Hour}, Cost: 1,
 		}}
-		d.Note(takes, denied(time.Hour), d.Ask(takes))
+		d.Note(takes, denied(time.Hour), time.Now())
 	}
 	if n := d.Len(); n > shardCount*mostInAShard || n < shardCount*mostInAShard/4 {
 		t.Errorf("%d denials", n)
@@ -210,7 +210,7 @@ func TestRoomOfWhatHasEnded(t *testing.T) {
 		note := func(n int, name string, wait time.Duration) {
 			for i := range n {
 				takes[0].Key = store.NewKey("p", name+fmt.Sprint(i))
-				d.Note(takes, denied(wait), d.Ask(takes))
+				d.Note(takes, denied(wait), time.Now())
 			}
 		}
 		const lasting, half = 200, shardCount * mostInAShard / 2 // so in many shards these do not fit twice
@@ -231,7 +231,7 @@ func TestLeastCost(t *testing.T) {
 	d, takes := one()
 	more := []store.Take{takes[0]}
 	more[0].Cost = 2
-	if d.Note(more, denied(time.Hour), d.Ask(more)); !d.Lookup(takes, make([]store.Answer, 1)) {
+	if d.Note(more, denied(time.Hour), time.Now()); !d.Lookup(takes, make([]store.Answer, 1)) {
 		t.Error("the denial of one unit is not there any more")
 	}
 }
@@ -248,7 +248,7 @@ func one() (*Cache, []store.Take) {
 	takes := []store.Take{{
 		Key: store.NewKey("p", "client 7"), Limit: &store.Limit{Log: "1h", Quota: 5, Window: time.Hour}, Cost: 1,
 	}}
-	d.Note(takes, denied(time.Hour), d.Ask(takes))
+	d.Note(takes, denied(time.Hour), time.Now())
 	return d, takes
 }
 

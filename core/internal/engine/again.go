@@ -36,20 +36,18 @@ func (r *Result) asking() (*Set, Ask) {
 		a.Identities, a.Costs = r.base.Ask.Identities, r.base.Ask.Costs
 		return r.base.Set, a
 	}
-	a.Identities, a.Costs = make([]store.Identity, len(r.Set.Keys)), make([]int, len(r.Set.Limits))
-	all := r.all()
-	for limit := range r.Set.Limits {
-		t := &all[r.place(limit)]
-		a.Identities[r.Set.Limits[limit].Key], a.Costs[limit] = t.Key.Identity, t.Cost
+	a.Identities, a.Costs = make([]store.Identity, len(r.Set.Keys)), make([]int, len(r.Set.Units))
+	all, _ := r.all()
+	for i := range all {
+		l := &r.Set.Limits[i]
+		if a.Identities[l.Key] = all[i].Identity; !l.InFlight {
+			a.Costs[l.unit] = all[i].Cost
+		}
 	}
 	return r.Set, a
 }
 
 // newBase returns what a request was asked before overrides have replaced limits.
 func newBase(set *Set, a *Ask) *Trial {
-	b := &Trial{set, Ask{Identities: slices.Clone(a.Identities), Costs: make([]int, len(set.Limits))}}
-	for i := range set.Limits {
-		b.Ask.Costs[i] = a.cost(set, i)
-	}
-	return b
+	return &Trial{set, Ask{Identities: slices.Clone(a.Identities), Costs: slices.Clone(a.Costs)}}
 }

@@ -2,19 +2,21 @@ package engine_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// TestAllocations has a decision about one limit, in memory, allocate nothing, and one about two limits once.
+// TestAllocations has a decision about one or two limits, in memory, allocate nothing.
 func TestAllocations(t *testing.T) {
 	for text, want := range map[string]float64{
 		"1000000/hour": 0, "1/hour": 0, "1000000/month": 0, "1000000/hour burst 9": 0,
+		"1000000/hour, 5000000/day": 0, "1/hour, 5/day": 0, "1000000/hour, 1000000/day, 1000000/minute": 3,
 	} {
 		e := newEngine(t)
-		s := compile(t, e, text)
+		s := compile(t, e, strings.Split(text, ", ")...)
 		if n := testing.AllocsPerRun(1000, func() { decide(e, s) }); n != want {
 			t.Errorf("%s: a decision has %v allocations", text, n)
 		}

@@ -37,8 +37,6 @@ type logs interface {
 	Within(ctx context.Context) (context.Context, context.CancelFunc)
 
 	Settle(ctx context.Context, s store.Settlement, degraded bool) error
-	// GiveBack settles to 0, later if the store does not answer.
-	GiveBack(ctx context.Context, s store.Settlement, degraded bool) error
 	// Add records a take of a sliding log as of some time ago, or changes its cost.
 	Add(ctx context.Context, t *store.Take, age time.Duration) error
 	Reset(ctx context.Context, key store.Key, limits []*store.Limit) error
@@ -98,10 +96,6 @@ func (inMemory) Within(ctx context.Context) (context.Context, context.CancelFunc
 func (m inMemory) Settle(_ context.Context, s store.Settlement, _ bool) error {
 	m.Store.Settle(&s)
 	return nil
-}
-
-func (m inMemory) GiveBack(ctx context.Context, s store.Settlement, degraded bool) error {
-	return m.Settle(ctx, s, degraded)
 }
 
 func (m inMemory) Add(_ context.Context, t *store.Take, age time.Duration) error {

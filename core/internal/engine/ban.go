@@ -103,7 +103,7 @@ func (e *Engine) takeBeside(ctx context.Context, takes []store.Take, answers []s
 func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, r *Result) error {
 	own := r.ownKey()
 	if own == nil { // no limit of the request has the own key
-		return e.charge(ctx, a, r)
+		return e.ask(ctx, a, r)
 	}
 	ctx, cancel := e.store.Within(ctx)
 	defer cancel()
@@ -115,7 +115,7 @@ func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, r *Result) erro
 		r.refuse(ByBan, wait)
 		return nil
 	}
-	if err = e.charge(ctx, a, r); err != nil || r.Allowed || !a.Tries || a.Mode == store.ModePeek {
+	if err = e.ask(ctx, a, r); err != nil || r.Allowed || !a.Tries || a.Mode == store.ModePeek {
 		return err
 	}
 	if counts, err := e.countsTowardsBan(ctx, r); !counts || err != nil {
@@ -129,10 +129,9 @@ func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, r *Result) erro
 
 // ownKey returns the own key of a request, or nil if no limit about it has one.
 func (r *Result) ownKey() *store.Key {
-	for i, all := 0, r.all(); i < len(all); i++ {
-		if r.limitOf(i).key.Own {
-			return &all[i].Key
-		}
+	all, _ := r.all()
+	if i := r.find(func(i int) bool { return r.Set.Limits[i].key.Own }); i >= 0 {
+		return &all[i].Key
 	}
 	return nil
 }
@@ -140,18 +139,16 @@ func (r *Result) ownKey() *store.Key {
 // countsTowardsBan reports whether a limit that has a window and the own key has denied. A denial that is remembered
 // tells one log only, which may be another one: then these limits are asked.
 func (e *Engine) countsTowardsBan(ctx context.Context, r *Result) (bool, error) {
-	takes, answers := r.asked()
 	var unknown []store.Take
-	for i := range takes {
-		if !r.limitOf(i).bans() {
-			continue
-		}
-		if answers[i].Known && !answers[i].Allowed {
+	for i := range r.Set.Limits {
+		switch t, a := r.of(i); {
+		case t == nil || !r.Set.Limits[i].bans():
+		case !a.Known:
+			peek := *t
+			peek.Mode, peek.ID = store.ModePeek, 0
+			unknown = append(unknown, peek)
+		case !a.Allowed:
 			return true, nil
-		}
-		if t := takes[i]; !answers[i].Known {
-			t.Mode, t.ID = store.ModePeek, 0
-			unknown = append(unknown, t)
 		}
 	}
 	if unknown == nil {

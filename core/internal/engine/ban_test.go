@@ -1,25 +1,23 @@
 package engine_test
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/engine"
-	"github.com/sashlimit/sash/core/internal/memory"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// banning is a ban after some denials within a minute.
-func banning(denials int, first time.Duration) func(*engine.Config) {
-	return func(c *engine.Config) { c.Ban = &engine.Ban{Denials: denials, Within: time.Minute, First: first} }
+// banning is a ban of a second after some denials within a minute.
+func banning(denials int) func(*engine.Config) {
+	return func(c *engine.Config) { c.Ban = &engine.Ban{Denials: denials, Within: time.Minute, First: time.Second} }
 }
 
 // TestBans has each ban last twice as long as the one before, up to 64 times the first, and forgets them.
 func TestBans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, banning(3, time.Second))
+		e := newEngine(t, banning(3))
 		s := compile(t, e, "1/hour")
 		ask := func() *engine.Result {
 			return allow(t, e, s, &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1, Tries: true})
@@ -81,7 +79,7 @@ func TestNoBan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := newEngine(t, banning(1, time.Second))
+				e := newEngine(t, banning(1))
 				s := compile(t, e, "100/day", c.limit)
 				a := c.ask
 				a.Identities, a.Cost = identities(s, "a", "o"), 1
@@ -95,21 +93,5 @@ func TestNoBan(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestMistakesInBans(t *testing.T) {
-	for _, b := range []engine.Ban{
-		{0, time.Minute, time.Minute}, {1, 0, time.Minute}, {1, time.Minute, 0}, {1, time.Minute, 70 * time.Hour},
-	} {
-		_, err := engine.New(engine.Config{Policy: "test", Key: byKeys["all"], Memory: memory.New(10), Ban: &b})
-		if n := len(flatten(err)); err == nil || n != 1 {
-			t.Errorf("%v: %v", b, err)
-		}
-	}
-	e := newEngine(t, banning(1, time.Minute))
-	_, err := e.Compile(limits(t, "1/hour by org", "2 in flight"), false)
-	if err == nil || !strings.Contains(err.Error(), "bans need a limit that has a window and the limiter's key") {
-		t.Errorf("no limit counts: %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
-	"github.com/sashlimit/sash/core/internal/permits"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -15,7 +14,7 @@ import (
 type Ask struct {
 	Identities []store.Identity // of Set.Keys
 	Cost       int              // of costs without a name: 0 to MaxQuota, more never fits
-	Costs      []int            // of Set.Limits, 0 leaves one out; nil: Cost of the limits of Set.Unit, and no others
+	Costs      []int            // of Set.Units, 0 leaves limits out; nil: Cost of Set.Unit, and none of the others
 	Mode       store.Mode
 	Tries      bool   // a denial counts towards a ban
 	NoPermits  bool   // the request holds permits of this limiter already, so it takes no more
@@ -26,25 +25,23 @@ type Ask struct {
 const mostCost = store.MaxQuota + 1
 
 // cost returns what the request is asked for by a limit, 0 if it is left out. Limits of requests in flight are always
-// asked, unless the request is only recorded. A larger cost than [mostCost] is denied the same, but would overflow
-// sums.
-func (a *Ask) cost(set *Set, limit int) int {
-	l := &set.Limits[limit]
+// asked, unless the request is only recorded. A larger cost than [mostCost] is denied too, but would overflow sums.
+func (a *Ask) cost(l *Limit) int {
 	switch {
 	case l.InFlight && (a.NoPermits || a.Mode == store.ModeRecord):
 		return 0
 	case l.InFlight:
 		return max(a.Cost, 1)
 	case a.Costs != nil:
-		return min(a.Costs[limit], mostCost)
+		return min(a.Costs[l.unit], mostCost)
 	case l.unnamed:
 		return min(a.Cost, mostCost)
 	}
 	return 0
 }
 
-// Trial is what a request asks limits that are tried out, which deny nobody: a set of [Engine.Shadow] or
-// [Engine.Combine]. The mode is that of the request.
+// Trial is what a request asks limits that are tried out, which deny nobody: a set of [Engine.Compile],
+// [Engine.Choose] or [Engine.Combine]. The mode is that of the request.
 type Trial struct {
 	Set *Set
 	Ask Ask
@@ -69,11 +66,9 @@ func (e *Engine) Decide(ctx context.Context, set *Set, a *Ask, r *Result) error 
 func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, r *Result) (err error) {
 	r.engine, r.Mode, r.Cost = e, a.Mode, a.Cost
 	if e.overrides != nil {
-		before := set
-		var with Ask
-		if set, with = e.override(ctx, set, a, r); with.Identities != nil {
-			r.base = newBase(before, a)
-			a = &with
+		if with := e.override(ctx, set, a, r); with != set {
+			r.base = newBase(set, a)
+			set = with
 		}
 	}
 	if r.makeTakes(set, a); r.Cause == ByOverride {
@@ -83,7 +78,7 @@ func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, r *Result) (err e
 	if e.ban != nil && a.Mode != store.ModeRecord {
 		err = e.chargeUnlessBanned(ctx, a, r)
 	} else {
-		err = e.charge(ctx, a, r)
+		err = e.ask(ctx, a, r)
 	}
 	if err == nil {
 		return nil
@@ -96,15 +91,25 @@ func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, r *Result) (err e
 
 // ask asks the limits of a request.
 func (e *Engine) ask(ctx context.Context, a *Ask, r *Result) (err error) {
+	if a.Shadow != nil {
+		return e.askBoth(ctx, a, r)
+	}
 	if r.asks == 0 { // the request costs nothing, or there is no limit
 		r.Allowed, r.Granted = true, a.granted()
 		return nil
 	}
-	takes, answers := r.asked()
+	takes, answers := r.all()
+	apart := r.asks < len(takes) || !r.Set.inOrder
+	if apart {
+		takes, answers = r.gather()
+	}
 	if e.store.lease > 0 && r.Set.leasable {
 		r.use, r.Source, err = e.store.guard.TakeLeased(ctx, takes, answers)
 	} else {
 		r.Source, err = e.store.take(ctx, takes, answers)
+	}
+	if apart {
+		r.put(takes, answers)
 	}
 	if err != nil && r.Source != event.Local {
 		return err
@@ -135,129 +140,114 @@ func (a *Ask) granted() int {
 	return min(a.Cost, mostCost)
 }
 
-// makeTakes makes a take for each limit, which is the only one in most sets.
+// makeTakes makes a take for each limit.
 func (r *Result) makeTakes(set *Set, a *Ask) {
 	r.Set, r.sent, r.resets = set, a.Mode, r.engine.resets.Load()
-	endless := a.Mode == store.ModeRecord && set.counters
-	if endless { // which has the same effect, and algorithms that count have no other mode for it
-		r.sent = store.ModeCharge
+	endless := false
+	switch {
+	case a.Mode == store.ModeRecord && set.counters: // which has the same effect, and these have no other mode for it
+		r.sent, endless = store.ModeCharge, true
+	case a.Mode == store.ModeChargeDenied && a.neverFits(set):
+		r.sent = store.ModeCharge // a request that never fits is not recorded
 	}
-	if !r.makeFew(a, endless) {
-		r.makeList(a, endless)
+	if n := len(set.Limits); n > len(r.few) {
+		r.more = &many{make([]store.Take, n), make([]store.Answer, n)}
 	}
-	if e := r.engine; e.store.isFar || r.asks < r.takes {
+	takes, _ := r.all()
+	for i := range takes {
+		t, l := &takes[i], &set.Limits[i]
+		t.Key.Namespace = l.key.Namespace
+		t.Key.Identity = a.Identities[l.Key] // a statement of its own, as otherwise it is copied twice
+		t.Limit, t.Cost, t.Mode = l.log.stored(endless || l.unlimited), a.cost(l), r.sent
+		if t.Cost > 0 {
+			r.asks++
+		}
+		if t.Cost == 0 || set.counters && !r.engine.store.isFar && !l.KeepsEntries() {
+			t.ID = newID() // for a settlement: the others get one of the guard, or in memory of their log
+		}
+	}
+	if r.engine.store.isFar || r.asks < len(takes) {
 		r.at = time.Since(processStart)
 	}
-	for i := r.asks; i < r.takes; i++ { // what is recorded later needs an ID
-		r.all()[i].ID = newID()
+}
+
+// neverFits reports whether a limit is asked for more than its quota.
+func (a *Ask) neverFits(set *Set) bool {
+	for i := range set.Limits {
+		if l := &set.Limits[i]; l.Store().NeverFits(a.cost(l)) {
+			return true
+		}
 	}
+	return false
 }
 
 var processStart = time.Now()
 
 func newID() uint64 { return rand.Uint64() | 1 }
 
-// makeFew makes the takes of a request with one or two limits, without an allocation. It returns false if a list is
-// needed: for more, for permits, and if only one of two is asked.
-func (r *Result) makeFew(a *Ask, endless bool) bool {
-	n, asks := len(r.Set.Limits), 0
-	if n > len(r.few) || r.Set.holds {
-		return false
-	}
-	for limit := range n {
-		if r.makeTake(a, &r.few[limit], limit, endless); r.few[limit].Cost > 0 {
-			asks++
-		}
-	}
-	for i := range n {
-		r.few[i].Mode = r.sent
-	}
-	if r.takes, r.asks = n, asks; asks == n || asks == 0 {
-		return true
-	}
-	r.few = [len(r.few)]store.Take{} // which refer to the memory of the request
-	return false
-}
-
-// makeTake sets what a limit is asked, but its Mode, since one limit may change that of all.
-func (r *Result) makeTake(a *Ask, t *store.Take, limit int, endless bool) {
-	l := &r.Set.Limits[limit]
-	t.Key.Namespace = l.key.Namespace
-	t.Key.Identity = a.Identities[l.Key] // a statement of its own, as otherwise it is copied twice
-	t.Limit = l.stored(endless || l.unlimited)
-	t.Cost = a.cost(r.Set, limit)
-	if r.sent == store.ModeChargeDenied && t.Limit.NeverFits(t.Cost) {
-		r.sent = store.ModeCharge // a request that never fits is not recorded
-	}
-	if !r.engine.store.isFar && !l.KeepsEntries() {
-		t.ID = newID() // other takes in memory get one of their log
-	}
-}
-
-// list is the takes of a request with more than two limits, or with one of requests in flight.
-type list struct {
-	takes   []store.Take   // those that are not asked, since they cost nothing, are last
-	answers []store.Answer // of those that are asked
-	limits  []int          // the limit of each take
-	places  []int          // the take of each limit
-	held    *permits.Held  // the permits that the request holds, or nil
-}
-
-func (r *Result) makeList(a *Ask, endless bool) {
-	n := len(r.Set.Limits)
-	r.takes, r.asks, r.list = n, 0, &list{
-		make([]store.Take, n), make([]store.Answer, n), make([]int, n), make([]int, n), nil,
-	}
-	free := n
+// gather returns the takes that cost something, with those of one key one after the other, and room for the answers.
+func (r *Result) gather() (takes []store.Take, answers []store.Answer) {
+	all, _ := r.all()
 	for _, limit := range r.Set.order {
-		at := r.asks
-		if a.cost(r.Set, limit) > 0 {
-			r.asks++
-		} else {
-			free--
-			at = free
+		if all[limit].Cost > 0 {
+			takes = append(takes, all[limit])
 		}
-		r.list.limits[at], r.list.places[limit] = limit, at
-		r.makeTake(a, &r.list.takes[at], limit, endless)
 	}
-	for i := range r.list.takes[:r.asks] {
-		r.list.takes[i].Mode = r.sent
+	return takes, make([]store.Answer, len(takes))
+}
+
+// put puts what was gathered back to its limits.
+func (r *Result) put(takes []store.Take, answers []store.Answer) {
+	all, of := r.all()
+	for _, limit := range r.Set.order {
+		if all[limit].Cost > 0 {
+			all[limit].ID, of[limit] = takes[0].ID, answers[0]
+			takes, answers = takes[1:], answers[1:]
+		} else {
+			of[limit].Allowed = true
+		}
 	}
 }
 
-// all returns the takes, and asked those that are asked, which are the first ones, and their answers. The slices are
+// many is the takes of a request with more than two limits, and what their logs have answered.
+type many struct {
+	takes   []store.Take
+	answers []store.Answer
+}
+
+// all returns the takes of all limits, in their order, and the answers. A take of no cost is not asked. The slices are
 // r's own memory, so they must not be kept: r would be on the heap.
-func (r *Result) all() []store.Take {
-	if r.list != nil {
-		return r.list.takes
+func (r *Result) all() ([]store.Take, []store.Answer) {
+	if r.more != nil {
+		return r.more.takes, r.more.answers
 	}
-	return r.few[:r.takes]
-}
-
-func (r *Result) asked() ([]store.Take, []store.Answer) {
-	if r.list != nil {
-		return r.list.takes[:r.asks], r.list.answers[:r.asks]
-	}
-	return r.few[:r.asks], r.fewAnswers[:r.asks]
+	n := len(r.Set.Limits)
+	return r.few[:n], r.fewAnswers[:n]
 }
 
 // sum makes the decision of the answers.
 func (r *Result) sum(a *Ask) {
+	takes, answers := r.all()
 	r.Allowed = true
-	_, answers := r.asked()
-	longest := time.Duration(0)
 	for i := range answers {
 		r.Allowed = r.Allowed && answers[i].Allowed
-		longest = max(longest, answers[i].Retry)
 	}
 	switch {
 	case r.Allowed && a.Mode == store.ModeAtMost && r.Cause == ByLimits:
-		r.Granted = answers[0].Granted // which is the same of all
+		for i := range answers { // all that were asked have granted as many
+			r.Granted = max(r.Granted, answers[i].Granted)
+		}
 	case r.Allowed:
 		r.Granted = a.granted()
 	default:
-		if r.never = r.costsTooMuch(); !r.never && !r.AwaitsPermit() { // nobody knows when a request ends
-			r.Retry = longest
+		for i := range takes {
+			r.never = r.never || takes[i].Cost > 0 && !r.mayFit(&takes[i])
+		}
+		if r.never || r.AwaitsPermit() { // nobody knows when a request ends
+			return
+		}
+		for i := range answers {
+			r.Retry = max(r.Retry, answers[i].Retry)
 		}
 	}
 }

@@ -1,10 +1,10 @@
 // Package engine is the limiter proper: a policy on a store, asked with identities and costs. It knows no requests;
 // package core reads these, and has the types that users see.
 //
-// A decision goes this way: [Engine.Decide] gets a [Set] of limits, an identity for each of its keys and a cost for
-// each limit. It replaces limits that have an override, looks for a ban, makes a take for each limit, which is mostly
-// one, and has the backend ask their logs. What they answer is a [Result], which later settles, gives back and releases
-// what was taken.
+// A decision goes this way: [Engine.Decide] gets a [Set] of limits, an identity for each of its keys and a cost in
+// each of its units. It replaces limits that have an override, looks for a ban, makes a take for each limit, which is
+// mostly one, and has the backend ask their logs. What they answer is a [Result], which later settles, gives back and
+// releases what was taken.
 package engine
 
 import (
@@ -31,36 +31,34 @@ type Config struct {
 	Guard     guard.Config    // New sets Policy and Freed
 
 	Ban       *Ban    // or nil
-	Overrides bool    // look for overrides
-	Spread    *Spread // or nil
+	Overrides bool    // look for overrides, which the store must keep
+	Spread    *Spread // or nil; the store must list logs
 
-	// PublicOverride returns what Override.Public has, for each override that is read. It may be nil.
-	PublicOverride func(*Override) any
-	// ShadowFailed is called when what a shadow has taken could not be settled, given back or reset. It may be nil.
-	ShadowFailed func(context.Context, error)
+	// ShadowFailed is told which policy in shadow has failed, and why. It may be nil.
+	ShadowFailed func(ctx context.Context, policy string, err error)
 }
 
 // Engine decides by sets of limits on one store. It is safe for concurrent use.
 type Engine struct {
 	config Config
 	store  backend
-	owner  *owner // of the policy's limits
-	shadow *owner // of those that are tried out
+	own    *Key // of the policy's limits
+	shadow *Key // of those that are tried out
 
 	chosen, tried memo[uint64, chosen]
 	combined      memo[combination, *Set]
 	overridden    memo[overriddenID, overridden]
-	seen          memo[seenID, seenLog]
+	seen          memo[logID, *store.Limit] // without identities
 	namespaces    memo[string, *store.Namespace]
-	resets        atomic.Uint64 // so far
-	resetOf       memo[keyID, uint64]
-	spreads       memo[lineID, *spreadLog]
+	resets        atomic.Uint64       // so far
+	resetOf       memo[logID, uint64] // without logs
+	spreads       memo[logID, *spreadLog]
 
 	ban       *ban       // or nil
 	overrides *overrides // or nil
 	settled   memo[settledID, *current]
 	holds     atomic.Bool // a set has limits of requests in flight
-	lines     queue.Lines[lineID]
+	lines     queue.Lines[logID]
 }
 
 // New makes an engine. It does no I/O. It returns one even with an error, so that further mistakes can be found; each
@@ -72,26 +70,16 @@ func New(c Config) (*Engine, error) {
 	e := &Engine{config: c}
 	e.chosen.size, e.tried.size, e.spreads.size, e.settled.size = mostChosen, mostChosen, mostSpread, mostSettled
 	e.store = newBackend(&c, func(k *store.Key) { e.wakeKey(k) })
-	e.owner = e.newOwner(c.Policy, false, c.Key, nil)
-	e.shadow = e.newOwner(c.Policy, true, c.Key, nil)
+	e.own = e.ownKey(&Rule{Policy: c.Policy, Name: c.Policy, Key: c.Key})
+	e.shadow = e.ownKey(&Rule{Policy: c.Policy, Name: c.Policy, Key: c.Key, Shadow: true})
 	err := e.store.validate()
-	if c.Spread != nil && !e.store.lists {
-		err = errors.Join(err, configError("WithSpread", e.store.name(),
-			"this store cannot list a log: it has no method Log (store.Lister)", otherStore))
-	}
 	if c.Ban != nil {
 		var wrong error
 		e.ban, wrong = e.newBan(c.Ban)
 		err = errors.Join(err, wrong)
 	}
-	if c.Overrides {
-		if e.store.overrider != nil {
-			e.overrides = newOverrides(e, e.store.overrider)
-		} else {
-			err = errors.Join(err, configError("WithOverrides", e.store.name(),
-				"this store cannot keep overrides: it has no methods SetOverride and Overrides (store.Overrider)",
-				otherStore))
-		}
+	if c.Overrides && e.store.overrider != nil {
+		e.overrides = newOverrides(e, e.store.overrider)
 	}
 	return e, err
 }

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/keys"
@@ -42,6 +40,18 @@ func logsOf(s *engine.Set) (names []string) {
 		names = append(names, key.String()+" "+l.Log())
 	}
 	return names
+}
+
+// costs returns what a request costs of the limits of requests, and of those of tokens.
+func costs(s *engine.Set, requests, tokens int) (all []int) {
+	for _, u := range s.Units {
+		if u.Name == "tokens" {
+			all = append(all, tokens)
+		} else {
+			all = append(all, requests)
+		}
+	}
+	return all
 }
 
 func must(err error) {
@@ -88,7 +98,7 @@ func limits(t testing.TB, texts ...string) (all []engine.Given) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, a := range []store.Algorithm{store.FixedWindow, store.SlidingCounter} {
+		for _, a := range store.Algorithms()[1:] {
 			if a.String() == algorithm {
 				l.Algorithm = a
 			}
@@ -136,30 +146,4 @@ func allow(t *testing.T, e *engine.Engine, s *engine.Set, a *engine.Ask) *engine
 		t.Fatal(err)
 	}
 	return r
-}
-
-func TestAllOrNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t)
-		s := compile(t, e, "2/minute", "3/minute by org", "10/hour")
-		ask := func(user string) *engine.Result {
-			return allow(t, e, s, &engine.Ask{Identities: identities(s, user, "o"), Cost: 1})
-		}
-		for _, user := range []string{"a", "a", "b"} {
-			if r := ask(user); !r.Allowed || r.Granted != 1 {
-				t.Fatalf("%s was denied: %v", user, r.Denying())
-			}
-		}
-		time.Sleep(10 * time.Second)
-		r := ask("b")
-		if r.Allowed || len(r.Denying()) != 1 || r.Denying()[0] != "3-per-minute" || r.Retry != 50*time.Second {
-			t.Errorf("got %v, %v, %v", r.Allowed, r.Denying(), r.Retry)
-		}
-		if used, left := r.Used(0), r.Left(0); used != 1 || left != 1 {
-			t.Errorf("the denial has changed the log of the user: used %d, left %d", used, left)
-		}
-		if r := ask("a"); len(r.Denying()) != 2 {
-			t.Errorf("denied by %v", r.Denying())
-		}
-	})
 }

@@ -49,6 +49,7 @@ type Limit struct {
 	Key      int // index in Set.Keys
 
 	named     bool // Name was given, and is not what it would be without
+	unit      int  // index in Set.Units, unless it is InFlight
 	unnamed   bool // it is asked what requests cost without a name
 	unlimited bool // an override lets it deny nothing
 	key       *Key
@@ -57,34 +58,28 @@ type Limit struct {
 
 // limitLog is what a store gets of a limit.
 type limitLog struct {
-	fixed    *asStored // unless there is a calendar
-	calendar calendar.Calendar
 	like     store.Limit // without its periods
+	fixed    *asStored   // unless there is a calendar
+	calendar calendar.Calendar
 	present  atomic.Pointer[asStored]
 }
 
-// asStored is a limit as a store gets it for some time.
-type asStored struct {
-	limit   *store.Limit
-	endless *store.Limit // the same, with room for all
-}
+// asStored is a limit as a store gets it for some time: as it is, and with room for all.
+type asStored struct{ limit, endless store.Limit }
 
 // Store returns the limit as a store gets it now. It is another one when a period of the calendar has ended.
-func (l *Limit) Store() *store.Limit { return l.stored(l.unlimited) }
+func (l *Limit) Store() *store.Limit { return l.log.stored(l.unlimited) }
 
-func (l *Limit) stored(endless bool) *store.Limit {
-	as := l.log.fixed
+func (l *limitLog) stored(endless bool) *store.Limit {
+	as := l.fixed
 	if as == nil {
-		as = l.log.now()
+		as = l.now()
 	}
 	if endless {
-		return as.endless
+		return &as.endless
 	}
-	return as.limit
+	return &as.limit
 }
-
-// IsUnlimited reports whether an override lets the limit deny nothing.
-func (l *Limit) IsUnlimited() bool { return l.unlimited }
 
 // KeepsEntries reports whether the limit has a log of entries, and not a few numbers.
 func (l *Limit) KeepsEntries() bool { return l.log.like.Algorithm == store.SlidingLog }
@@ -97,8 +92,8 @@ func (l *Limit) Algorithm() string {
 	return l.log.like.Algorithm.String()
 }
 
-// Rule returns the rule that has chosen the limit, or nil.
-func (l *Limit) Rule() *Rule { return l.key.owner.rule }
+// Rule returns the rule that the limit is of.
+func (l *Limit) Rule() *Rule { return l.key.rule }
 
 // Log returns the name of the limit's log among those of its key.
 func (l *Limit) Log() string { return l.log.like.Log }
@@ -109,18 +104,10 @@ func (l *Limit) SameKey(other *Limit) bool { return l.key.is(other.key) }
 // SameLog reports whether two limits are quotas on one log of each identity.
 func (l *Limit) SameLog(other *Limit) bool { return l.SameKey(other) && l.Log() == other.Log() }
 
-func newLimitLog(like store.Limit, c calendar.Calendar) *limitLog {
-	log := &limitLog{like: like, calendar: c}
-	if !c.IsSet() {
-		log.fixed = log.make(nil)
-	}
-	return log
-}
-
 func (l *limitLog) make(periods *store.Calendar) *asStored {
-	limit, endless := l.like, l.like
-	limit.Calendar, endless.Calendar, endless.Unlimited = periods, periods, true
-	return &asStored{&limit, &endless}
+	as := &asStored{l.like, l.like}
+	as.limit.Calendar, as.endless.Calendar, as.endless.Unlimited = periods, periods, true
+	return as
 }
 
 // now returns the limit with the calendar's present period.
@@ -137,37 +124,20 @@ func (l *limitLog) now() *asStored {
 	return as
 }
 
-// owner is whose limits are compiled: those in force, those that are tried out, or those of a rule.
-type owner struct {
-	policy string // begins the names of logs
-	shadow bool
-	key    *Key
-	rule   *Rule // or nil
-	label  string
-	prefix string // of default names
+// ownKey returns the key of a rule, which its limits have unless they have another one.
+func (e *Engine) ownKey(r *Rule) *Key {
+	n := e.namespace(r.logs(), partOf(true, "", r.Label))
+	return &Key{Spec: r.Key, Own: true, Namespace: n, rule: r, overrides: n}
 }
 
-func (e *Engine) newOwner(policy string, shadow bool, own *keys.Spec, r *Rule) *owner {
-	o := &owner{policy: policy, shadow: shadow, rule: r}
-	if shadow {
-		o.policy += shadowMark
-	}
-	if r != nil {
-		o.label, o.prefix = r.Label, r.Prefix
-	}
-	n := e.namespace(o.policy, partOf(true, "", o.label))
-	o.key = &Key{Spec: own, Own: true, Namespace: n, owner: o, overrides: n}
-	return o
-}
-
-// compile makes limits ready. It returns them even with an error, so that further mistakes can be found; option names
-// them in errors.
-func (e *Engine) compile(given []Given, o *owner, option string) ([]Limit, error) {
+// compile makes limits ready, whose key is own unless they have another. It returns them even with an error, so that
+// further mistakes can be found; option names them in errors.
+func (e *Engine) compile(given []Given, own *Key, option string) ([]Limit, error) {
 	var faults []error
 	limits := make([]Limit, len(given))
 	for i := range given {
 		g := &given[i]
-		if o.shadow && g.InFlight {
+		if own.rule.Shadow && g.InFlight {
 			faults = append(faults, configError(option, g.String(), "requests in flight cannot be tried out",
 				"leave this limit out"))
 		}
@@ -178,7 +148,7 @@ func (e *Engine) compile(given []Given, o *owner, option string) ([]Limit, error
 		for _, f := range wrong {
 			faults = append(faults, configError(option, g.String(), f.Problem, f.Remedy))
 		}
-		limits[i] = e.compileOne(g, o, len(wrong) == 0)
+		limits[i] = e.compileOne(g, own, len(wrong) == 0)
 	}
 	nameOverrides(limits)
 	return limits, errors.Join(append(faults, check(limits, option))...)
@@ -199,17 +169,17 @@ func nameOverrides(limits []Limit) {
 	}
 }
 
-func (e *Engine) compileOne(g *Given, o *owner, valid bool) Limit {
+func (e *Engine) compileOne(g *Given, own *Key, valid bool) Limit {
 	name := g.DefaultName()
 	l := Limit{
-		Name: o.prefix + name, Text: g.String(), Unit: g.Unit, InFlight: g.InFlight, Quota: g.Quota, Window: g.Window,
-		key: o.key,
+		Name: own.rule.Prefix + name, Text: g.String(), Unit: g.Unit,
+		InFlight: g.InFlight, Quota: g.Quota, Window: g.Window, key: own,
 	}
 	if g.Name != "" && g.Name != name {
 		l.Name, l.named = g.Name, true
 	}
-	if g.Key != nil && g.Key != o.key.Spec {
-		l.key = e.keyOf(g, o)
+	if g.Key != nil && g.Key != own.Spec {
+		l.key = e.keyOf(g, own.rule)
 	}
 	like := store.Limit{Window: g.Window, Algorithm: g.Algorithm, Permits: g.InFlight}
 	switch {
@@ -228,16 +198,18 @@ func (e *Engine) compileOne(g *Given, o *owner, valid bool) Limit {
 	if like.Quota = l.Quota; valid {
 		like.Log = logName(&like, &g.Limit)
 	}
-	l.log = newLimitLog(like, g.Calendar)
+	if l.log = (&limitLog{like: like, calendar: g.Calendar}); !g.Calendar.IsSet() {
+		l.log.fixed = l.log.make(nil)
+	}
 	return l
 }
 
 // keyOf returns the key of a limit with By.
-func (e *Engine) keyOf(g *Given, o *owner) *Key {
-	scope := e.namespace(o.policy, partOf(false, g.Key.Scope, o.label))
-	k := &Key{Spec: g.Key, Namespace: scope, owner: o, overrides: scope}
+func (e *Engine) keyOf(g *Given, r *Rule) *Key {
+	scope := e.namespace(r.logs(), partOf(false, g.Key.Scope, r.Label))
+	k := &Key{Spec: g.Key, Namespace: scope, rule: r, overrides: scope}
 	if g.Label != "" {
-		k.Namespace = e.namespace(o.policy, partOf(false, g.Label, o.label))
+		k.Namespace = e.namespace(r.logs(), partOf(false, g.Label, r.Label))
 	}
 	return k
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"maps"
 	"sync"
 )
 
@@ -66,13 +67,9 @@ func (m *memo[K, V]) put(k K, v V) {
 	m.values[k] = v
 }
 
-// all returns the values.
-func (m *memo[K, V]) all() []V {
+// all returns the values by their keys.
+func (m *memo[K, V]) all() map[K]V {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	all := make([]V, 0, len(m.values))
-	for _, v := range m.values {
-		all = append(all, v)
-	}
-	return all
+	return maps.Clone(m.values)
 }

@@ -28,6 +28,13 @@ func partOf(own bool, label, ruleLabel string) string {
 	return part
 }
 
+// logID names a log, for maps.
+type logID struct {
+	namespace *store.Namespace
+	identity  store.Identity
+	log       string
+}
+
 // namespace returns the namespace of a policy and a part of it, the same one while it is remembered.
 func (e *Engine) namespace(policy, part string) *store.Namespace {
 	return e.namespaces.get(policy+":"+part, func() *store.Namespace {
@@ -64,17 +71,25 @@ func logName(l *store.Limit, text *limittext.Limit) (name string) {
 		if text.Calendar.String() != name { // it has a zone or an anchor
 			name += "-" + hash(text.Calendar.ID())
 		}
-	case l.Algorithm == store.TokenBucket:
-		name = "bucket-" + strconv.FormatInt(l.Interval(), 10) + "ns"
-	case l.Algorithm == store.FixedWindow:
-		name = "fixed-" + l.Window.String()
-	case l.Algorithm == store.SlidingCounter:
-		name = "counter-" + l.Window.String()
-	case l.Algorithm == store.SlidingLog:
-		name = l.Window.String()
+	default:
+		name = windowName(l)
 	}
 	if text.Unit != "" {
 		name += "." + text.Unit
+	}
+	return name
+}
+
+func windowName(l *store.Limit) (name string) {
+	switch l.Algorithm {
+	case store.SlidingLog:
+		name = l.Window.String()
+	case store.FixedWindow:
+		name = "fixed-" + l.Window.String()
+	case store.SlidingCounter:
+		name = "counter-" + l.Window.String()
+	case store.TokenBucket:
+		name = "bucket-" + strconv.FormatInt(l.Interval(), 10) + "ns"
 	}
 	return name
 }

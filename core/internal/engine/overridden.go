@@ -10,15 +10,14 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// override replaces the limits of a request that have overrides, or denies it. It returns them, and what they are asked
-// if they are others.
-func (e *Engine) override(ctx context.Context, set *Set, a *Ask, r *Result) (with *Set, asked Ask) {
+// override returns the limits of a request with those that overrides set in their place, or denies it.
+func (e *Engine) override(ctx context.Context, set *Set, a *Ask, r *Result) (with *Set) {
 	if !e.overrides.refresh(ctx) {
-		return set, asked
+		return set
 	}
 	with = set
 	records := a.Mode == store.ModeRecord
-	for i, k := range set.Keys { // those of the set with overrides are the same
+	for i, k := range set.Keys {
 		if slices.ContainsFunc(set.Keys[:i], k.sharesOverrides) {
 			continue
 		}
@@ -27,7 +26,7 @@ func (e *Engine) override(ctx context.Context, set *Set, a *Ask, r *Result) (wit
 		case o == nil || records && o.Limits == nil: // Record never denies
 		case o.Denied:
 			if wait := time.Until(o.Until); r.Cause != ByOverride || wait > r.Retry {
-				r.Override, r.overridden = o, k.owner.rule
+				r.Override, r.overridden = o, k.rule
 				r.refuse(ByOverride, wait)
 			}
 		default:
@@ -39,28 +38,13 @@ func (e *Engine) override(ctx context.Context, set *Set, a *Ask, r *Result) (wit
 				}
 				continue
 			}
-			if next == with { // it has limits of other units only
-				continue
-			}
-			if r.Cause != ByOverride {
+			if next != with && r.Cause != ByOverride { // else it has limits of other units only
 				r.Override = o
 			}
-			costs := next.costsLike(with, a)
-			asked, with = *a, next
-			asked.Costs = costs
-			a = &asked
+			with = next
 		}
 	}
-	return with, asked
-}
-
-// costsLike returns the costs of the limits of a set with overrides, as a has them of the set before.
-func (s *Set) costsLike(before *Set, a *Ask) []int {
-	costs := make([]int, len(s.Limits))
-	for i, like := range s.costOf {
-		costs[i] = a.cost(before, like)
-	}
-	return costs
+	return with
 }
 
 // overriddenID is a set with an override.
@@ -86,54 +70,45 @@ type overridden struct {
 }
 
 func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
-	replaces := func(l *Limit) bool {
-		return l.key.sharesOverrides(k) && !l.InFlight && (o.Limits == nil ||
-			slices.ContainsFunc(o.Limits, func(g Given) bool { return g.Unit == l.Unit }))
-	}
-	var limits []Limit
-	var costOf []int
-	first := -1 // of the limits that are replaced
-	for i := range s.Limits {
-		l := s.Limits[i]
-		switch {
-		case !replaces(&l):
-		case o.Unlimited:
-			first, l.unlimited = i, true
-		default:
-			if first < 0 {
-				first = i
-			}
-			continue
-		}
-		limits, costOf = append(limits, l), append(costOf, i)
-	}
+	replaces := func(l Limit) bool { return l.key.sharesOverrides(k) && o.Replaces(&l) }
+	first := slices.IndexFunc(s.Limits, replaces)
 	if first < 0 {
 		return s, nil
 	}
+	var limits []Limit
+	for _, l := range s.Limits {
+		isReplaced := replaces(l)
+		if l.unlimited = l.unlimited || isReplaced && o.Unlimited; !isReplaced || o.Unlimited {
+			limits = append(limits, l)
+		}
+	}
 	if o.Limits != nil {
-		like := *s.Limits[first].key.owner
-		like.key = s.Limits[first].key
-		fresh, err := e.compile(o.Limits, &like, "Override")
+		fresh, err := e.compile(o.Limits, s.Limits[first].key, "Override")
 		if err != nil {
 			return nil, err
 		}
 		for _, l := range fresh {
-			like := slices.IndexFunc(s.Limits, func(old Limit) bool { return replaces(&old) && old.Unit == l.Unit })
+			like := slices.IndexFunc(s.Limits, func(old Limit) bool { return replaces(old) && old.Unit == l.Unit })
 			if like < 0 {
 				continue // no limit of the key counts this unit
 			}
 			l.named = false // or another limit of the request could have the same name
 			l.key = s.Limits[like].key
-			limits, costOf = append(limits, l), append(costOf, like)
+			limits = append(limits, l)
 		}
 	}
 	if len(limits) > store.MostTakes {
 		return nil, configError("Override", strconv.Itoa(len(limits))+" limits",
 			fmt.Sprintf("a request may have at most %d limits", store.MostTakes), "use fewer limits")
 	}
-	with := newSet(limits, s.Keys)
-	with.costOf, with.Unit = costOf, s.Unit
+	with := newSet(limits, s)
 	return with, e.admit(with)
+}
+
+// Replaces reports whether the override sets another quota in place of a limit of its key.
+func (o *Override) Replaces(l *Limit) bool {
+	isOf := func(g Given) bool { return g.Unit == l.Unit }
+	return !l.InFlight && (o.Limits == nil || slices.ContainsFunc(o.Limits, isOf))
 }
 
 // noticeOverride remembers the logs of the override of an own identity, although no request has asked for it here.
@@ -141,8 +116,8 @@ func (e *Engine) noticeOverride(ctx context.Context, id store.Identity) {
 	if !e.overrides.refresh(ctx) {
 		return
 	}
-	if o := e.overrides.find(e.owner.key, &id, false); o != nil && o.Limits != nil {
-		if limits, err := e.compile(o.Limits, e.owner, "Override"); err == nil {
+	if o := e.overrides.find(e.own, &id, false); o != nil && o.Limits != nil {
+		if limits, err := e.compile(o.Limits, e.own, "Override"); err == nil {
 			e.notice(limits)
 		}
 	}

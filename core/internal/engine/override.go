@@ -14,24 +14,25 @@ import (
 )
 
 // Override is other limits for one identity of a key, until an instant. Exactly one of Limits, Denied and Unlimited is
-// set.
+// set. Its JSON is the value that the store has.
 type Override struct {
-	Limits    []Given // in place of the limits of the key and their units; they have no key and no label
-	Denied    bool    // refuses all requests
-	Unlimited bool    // lets the limits of the key deny nothing, but those of requests in flight
-	Until     time.Time
-	Note      string
-	Pause     bool // it is beside another one of the identity, and does not replace one that ends later
+	Limits    []Given   `json:"-"`                   // in place of the key's of the same units; without key and label
+	Denied    bool      `json:"denied,omitempty"`    // refuses all requests
+	Unlimited bool      `json:"unlimited,omitempty"` // lets the limits of the key deny nothing, but those in flight
+	Until     time.Time `json:"-"`
+	Note      string    `json:"note,omitempty"`
+	Pause     bool      `json:"-"` // it is beside another one of the identity, and does not replace one that ends later
 
-	// Of one that was read:
+	// Of one that is kept or was read:
 
-	ID     string // names it in the store
-	Policy string // of the policy or the rule
-	Key    string // as it was given; empty with a secret
-	Public any    // what Config.PublicOverride has returned
+	ID     string        `json:"-"`                // names it in the store
+	Policy string        `json:"policy"`           // or the rule
+	Key    string        `json:"key,omitempty"`    // as it was given; empty with a secret
+	Stored []storedLimit `json:"limits,omitempty"` // Limits as the store has them
+	Public atomic.Value  `json:"-"`                // what package core makes of it for users
 
-	raw    string      // what the store has
-	text   string      // of Limits in that
+	raw    string      // its JSON
+	text   string      // of Stored
 	misfit atomic.Bool // it did not fit the limits of a request, and that was logged
 }
 
@@ -39,16 +40,6 @@ const (
 	maxNote     = 200
 	maxOverride = 366 * 24 * time.Hour
 )
-
-// storedOverride is the value of an override in the store.
-type storedOverride struct {
-	Policy    string          `json:"policy"`
-	Key       string          `json:"key,omitempty"`
-	Limits    json.RawMessage `json:"limits,omitempty"` // of []storedLimit
-	Denied    bool            `json:"denied,omitempty"`
-	Unlimited bool            `json:"unlimited,omitempty"`
-	Note      string          `json:"note,omitempty"`
-}
 
 type storedLimit struct {
 	Limit     string `json:"limit"`
@@ -58,12 +49,12 @@ type storedLimit struct {
 
 // Validate returns an error for each mistake of an override in itself.
 func (o *Override) Validate() error {
-	_, err := o.value("", "")
+	_, err := o.value()
 	return err
 }
 
 // value returns what the store keeps of an override, or an error for each mistake in itself.
-func (o *Override) value(policy, key string) (text string, err error) {
+func (o *Override) value() (text string, err error) {
 	var wrong []error
 	add := func(is bool, value, problem, remedy string) {
 		if is {
@@ -84,7 +75,7 @@ func (o *Override) value(policy, key string) (text string, err error) {
 	add(left > maxOverride, end, "the end is more than a year ahead", "set an earlier one, and renew it")
 	add(len(o.Note) > maxNote || !utf8.ValidString(o.Note), strconv.Itoa(len(o.Note))+" bytes of Note",
 		"the note is too long, or not UTF-8", fmt.Sprintf("use at most %d bytes of UTF-8", maxNote))
-	limits := make([]storedLimit, 0, len(o.Limits))
+	o.Stored = nil
 	for i := range o.Limits {
 		g := &o.Limits[i]
 		add(g.Key != nil || g.InFlight, g.String(),
@@ -93,41 +84,25 @@ func (o *Override) value(policy, key string) (text string, err error) {
 		for _, f := range g.Faults() {
 			add(true, g.String(), f.Problem, f.Remedy)
 		}
-		limits = append(limits, storedLimit{g.String(), g.Name, g.Algorithm.String()})
+		o.Stored = append(o.Stored, storedLimit{g.String(), g.Name, g.Algorithm.String()})
 	}
 	add(o.Limits != nil && len(o.Limits) == 0, "none", "there are no limits",
 		"pass at least one, such as core.PerMinute(100)")
 	if wrong != nil {
 		return "", errors.Join(wrong...)
 	}
-	stored := storedOverride{Policy: policy, Key: key, Denied: o.Denied, Unlimited: o.Unlimited, Note: o.Note}
-	if o.Limits != nil {
-		if stored.Limits, err = json.Marshal(limits); err != nil {
-			return "", err
-		}
-	}
-	b, err := json.Marshal(stored)
+	b, err := json.Marshal(o)
 	return string(b), err
 }
 
 // parseOverride reads what the store has of an override.
 func parseOverride(from store.Override) (*Override, error) {
-	var stored storedOverride
-	if err := json.Unmarshal([]byte(from.Value), &stored); err != nil {
-		return nil, err
+	o := &Override{ID: from.Name, Until: from.Until, raw: from.Value}
+	if err := json.Unmarshal([]byte(from.Value), o); err != nil {
+		return o, err
 	}
-	o := &Override{
-		Denied: stored.Denied, Unlimited: stored.Unlimited, Until: from.Until, Note: stored.Note, ID: from.Name,
-		Policy: stored.Policy, Key: stored.Key, raw: from.Value, text: string(stored.Limits),
-	}
-	if stored.Limits == nil {
-		return o, nil
-	}
-	var limits []storedLimit
-	if err := json.Unmarshal(stored.Limits, &limits); err != nil {
-		return nil, err
-	}
-	for _, s := range limits {
+	o.text = fmt.Sprintf("%q", o.Stored)
+	for _, s := range o.Stored {
 		limit, err := limittext.Parse(s.Limit)
 		if err != nil {
 			return nil, err

@@ -32,7 +32,7 @@ func TestOverrides(t *testing.T) {
 		}
 		ask := func(user string) *engine.Result {
 			a := &engine.Ask{Identities: identities(s, user, "o"), Cost: 1}
-			a.Costs = s.Costs(nil, 1, map[string]int{"tokens": 1})
+			a.Costs = costs(s, 1, 1)
 			return allow(t, e, s, a)
 		}
 		set := func(k int, id store.Identity, o *engine.Override) {
@@ -50,7 +50,7 @@ func TestOverrides(t *testing.T) {
 		}
 		set(0, text("a"), &engine.Override{Limits: limits(t, "5/minute", "5/hour")})
 		r := ask("a")
-		if !r.Allowed || r.Override == nil || r.Used(slices.Index(r.Set.Names, "5-per-minute")) != 2 {
+		if !r.Allowed || r.Override == nil || r.State(slices.Index(r.Set.Names, "5-per-minute")).Used != 2 {
 			t.Errorf("with a larger quota: %v, %v", r.Allowed, r.Set.Names)
 		}
 		if want := []string{"10-tokens-per-minute", "3-per-minute", "9-in-flight", "5-per-minute",
@@ -62,11 +62,11 @@ func TestOverrides(t *testing.T) {
 		}
 		set(1, org, &engine.Override{Unlimited: true}) // both apply
 		if r = ask("a"); !r.Allowed || len(r.Set.Names) != 5 || strings.Contains(r.Set.Header, `"3-per-minute"`) ||
-			r.Tells(1) {
+			r.State(1).Told {
 			t.Errorf("unlimited by the organisation: %v, %s", r.Allowed, r.Set.Header)
 		}
-		if r = ask("a"); !r.Allowed || r.Left(3) != 0 {
-			t.Errorf("the last unit of the larger quota: %v, left %d", r.Allowed, r.Left(3))
+		if r = ask("a"); !r.Allowed || r.State(3).Left != 0 {
+			t.Errorf("the last unit of the larger quota: %v, left %d", r.Allowed, r.State(3).Left)
 		}
 		if r = ask("a"); r.Allowed || !slices.Equal(r.Denying(), []string{"5-per-minute"}) {
 			t.Errorf("the larger quota: %v, %v", r.Allowed, r.Denying())
@@ -191,80 +191,6 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestOverridesOfRules has an override of a rule's key, by the name of the rule, and by a decision.
-func TestOverridesOfRules(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, overriding)
-		user := keys.ByValue("user")
-		rules := []*engine.Rule{
-			{Policy: "f/a", Name: "f.a", Prefix: "a-", Key: user, Limits: limits(t, "1/minute")},
-			{Policy: "f/b", Name: "f.b", Prefix: "b-", Key: user, Limits: limits(t, "2/minute", "9/minute by org")},
-		}
-		for _, r := range rules {
-			if err := e.Prepare(r); err != nil {
-				t.Fatal(err)
-			}
-		}
-		set, _, err := e.Combine(rules)
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := ""
-		for _, k := range e.OverrideKeys(rules[0].Set(), rules[1].Set()) {
-			names += k.Name + " "
-		}
-		if names != "f/a f/b f/b/b-9-per-minute " {
-			t.Errorf("keys of overrides %s", names)
-		}
-		ids := make([]store.Identity, len(set.Keys))
-		for i, k := range set.Keys {
-			if ids[i] = text("a"); k.Spec == byKeys["org"] {
-				ids[i] = store.Identity{Kind: "hdr", Scope: "org", Text: "o"}
-			}
-		}
-		a := &engine.Ask{Identities: ids, Cost: 1}
-		allow(t, e, set, a)
-		r := allow(t, e, set, a)
-		if r.Rule() != rules[0] {
-			t.Fatalf("denied by %v", r.Denying())
-		}
-		o := &engine.Override{Limits: limits(t, "5/minute"), Until: inAnHour()}
-		k, id := r.OverrideKey(nil) // of the rule that denied
-		if err = e.SetOverride(t.Context(), k, id, "a", o); err != nil {
-			t.Fatal(err)
-		}
-		if r = allow(t, e, set, a); !r.Allowed || !slices.Contains(r.Set.Names, "a-5-per-minute") {
-			t.Errorf("with the override: %v, %v", r.Allowed, r.Set.Names)
-		}
-		if r = allow(t, e, set, a); r.Allowed || r.Rule() != rules[1] {
-			t.Errorf("the other rule: %v, %v", r.Allowed, r.Rule())
-		}
-	})
-}
-
-func TestMistakesInOverrides(t *testing.T) {
-	e := newEngine(t, overriding)
-	s := compile(t, e, "1/hour")
-	k := e.OverrideKeys(s)[0]
-	for want, o := range map[string]*engine.Override{
-		"exactly one must be set":           {Until: inAnHour()},
-		"the end is in the past":            {Denied: true, Until: time.Now().Add(-time.Hour)},
-		"an override needs an end":          {Denied: true},
-		"no limit of the key counts tokens": {Limits: limits(t, "1 tokens/hour"), Until: inAnHour()},
-		"have no key of their own":          {Limits: limits(t, "1/hour by org"), Until: inAnHour()},
-		"the larger never denies":           {Limits: limits(t, "1/hour", "2/hour"), Until: inAnHour()},
-		"there are no limits":               {Limits: []engine.Given{}, Until: inAnHour()},
-	} {
-		if err := e.SetOverride(t.Context(), k, text("a"), "a", o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", want, err)
-		}
-	}
-	e = newEngine(t)
-	if err := e.SetOverride(t.Context(), e.OverrideKeyOf(nil), text("a"), "a", pause(time.Hour)); err == nil {
-		t.Error("an engine without overrides has paused")
-	}
-}
-
 // TestOverrideAmongMany sets an override beside many others without reading them.
 func TestOverrideAmongMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -288,4 +214,35 @@ func TestOverrideAmongMany(t *testing.T) {
 			t.Error("equal overrides have different sets")
 		}
 	})
+}
+
+// TestOverrideDoesNotFit lets the limits of a request stay that has too many with those of an override.
+func TestOverrideDoesNotFit(t *testing.T) {
+	e := newEngine(t, overriding)
+	var rules []*engine.Rule
+	for i := range store.MostTakes {
+		r := &engine.Rule{
+			Policy: fmt.Sprint("f/", i), Name: fmt.Sprint("f.", i), Prefix: fmt.Sprint(i, "-"),
+			Key: keys.ByValue("user"), Limits: limits(t, "1/minute"),
+		}
+		must(e.Prepare(r))
+		rules = append(rules, r)
+	}
+	s, err := e.Combine(rules, false)
+	must(err)
+	o := &engine.Override{Limits: limits(t, "5/minute", "9/hour"), Until: inAnHour()}
+	must(e.SetOverride(t.Context(), e.OverrideKeys(rules[0].Set())[0], text("a"), "a", o))
+	a := &engine.Ask{Identities: slices.Repeat([]store.Identity{text("a")}, len(s.Keys)), Cost: 1}
+	for i := range 2 {
+		if r := allow(t, e, s, a); r.Allowed != (i == 0) || r.Override != nil {
+			t.Errorf("request %d: allowed %v, override %v", i, r.Allowed, r.Override)
+		}
+	}
+	if s, err = e.Combine(rules[:2], false); err != nil {
+		t.Fatal(err)
+	}
+	a.Identities = a.Identities[:len(s.Keys)]
+	if r := allow(t, e, s, a); r.Override == nil {
+		t.Error("a request of two rules has no override")
+	}
 }

@@ -17,11 +17,9 @@ type OverrideKey struct {
 	*Key
 
 	Name   string   // the policy or the rule for its own key; with a slash and the name of a limit for that limit's key
-	Policy string   // or the rule
-	Limits []string // names of its limits
-	Texts  []string // the limits as users write them
+	Limits []*Limit // that have the key; none if requests choose limits
 
-	bases []*Set // of which an override must fit one; none if requests choose limits
+	bases []*Set // of these, of which an override must fit one
 }
 
 // OverrideKeys returns the keys that overrides of sets can be of: of a policy, or of rules that were prepared, of which
@@ -31,26 +29,25 @@ func (e *Engine) OverrideKeys(sets ...*Set) (all []*OverrideKey) {
 	for _, s := range sets {
 		for i := range s.Limits {
 			l := &s.Limits[i]
-			if l.key.owner.shadow {
+			if l.key.rule.Shadow {
 				continue
 			}
 			n := slices.IndexFunc(all, func(k *OverrideKey) bool { return k.sharesOverrides(l.key) })
 			if n < 0 {
 				n = len(all)
-				all = append(all, &OverrideKey{Key: l.key, Policy: l.key.policy()})
+				all = append(all, &OverrideKey{Key: l.key, Name: l.key.rule.Policy})
 			}
 			k := all[n]
-			if k.Limits, k.Texts = append(k.Limits, l.Name), append(k.Texts, l.Text); !slices.Contains(k.bases, s) {
+			if k.Limits = append(k.Limits, l); !slices.Contains(k.bases, s) {
 				k.bases = append(k.bases, s)
 			}
 		}
 	}
 	for _, k := range all {
-		k.Name = k.Policy
 		if slices.ContainsFunc(all, func(other *OverrideKey) bool {
-			return other != k && other.Policy == k.Policy && (other.Own || !k.Own)
+			return other != k && other.rule.Policy == k.rule.Policy && (other.Own || !k.Own)
 		}) {
-			k.Name += "/" + k.Limits[0]
+			k.Name += "/" + k.Limits[0].Name
 		}
 	}
 	return all
@@ -59,16 +56,16 @@ func (e *Engine) OverrideKeys(sets ...*Set) (all []*OverrideKey) {
 // OverrideKeyOf returns a key for overrides of a policy whose limits requests choose: its own if spec is nil. If
 // requests choose limits of several keys of one kind, one must have come before.
 func (e *Engine) OverrideKeyOf(spec *keys.Spec) *OverrideKey {
-	k := e.owner.key
+	k := e.own
 	if spec != nil && spec != k.Spec {
-		k = e.keyOf(&Given{Key: spec}, e.owner)
+		k = e.keyOf(&Given{Key: spec}, e.own.rule)
 		for _, c := range e.chosen.all() {
 			if i := slices.IndexFunc(c.set.Keys, func(of *Key) bool { return of.Spec == spec }); i >= 0 {
 				k = c.set.Keys[i]
 			}
 		}
 	}
-	return &OverrideKey{Key: k, Name: k.policy(), Policy: k.policy()}
+	return &OverrideKey{Key: k, Name: k.rule.Policy}
 }
 
 // SetOverride keeps an override of an identity of a key. text is the identity as it was given. The error has a
@@ -77,10 +74,10 @@ func (e *Engine) SetOverride(ctx context.Context, k *OverrideKey, id store.Ident
 	if err := e.LacksOverrides("Override"); err != nil {
 		return err
 	}
-	if len(e.config.Secret) > 0 {
-		text = "" // which must not be readable
+	if o.Policy = k.rule.Policy; len(e.config.Secret) == 0 { // with one, the key must not be readable
+		o.Key = text
 	}
-	value, err := o.value(k.Policy, text)
+	value, err := o.value()
 	if err != nil {
 		return err
 	}
@@ -90,16 +87,14 @@ func (e *Engine) SetOverride(ctx context.Context, k *OverrideKey, id store.Ident
 	if o.Pause {
 		kept.Name += pauseMark
 	}
-	if o.Limits != nil {
-		read, err := parseOverride(kept)
-		if err == nil {
-			err = e.fits(k, read)
-		}
-		if err != nil {
-			return err
-		}
+	made, err := parseOverride(kept)
+	if err == nil && o.Limits != nil {
+		err = e.fits(k, made)
 	}
-	return e.overrides.put(ctx, kept)
+	if err != nil {
+		return err
+	}
+	return e.overrides.put(ctx, kept, made)
 }
 
 // fits returns an error for each mistake of an override that fits none of the sets which have the key.
@@ -126,10 +121,10 @@ func (e *Engine) fits(k *OverrideKey, o *Override) (err error) {
 // OverrideKey returns a key of the request that overrides can be of, and the identity that it has found: the own key if
 // spec is nil, of the rule that has denied or the first one, and otherwise that key. It returns nil if there is none.
 func (r *Result) OverrideKey(spec *keys.Spec) (*OverrideKey, store.Identity) {
-	for i, all := 0, r.all(); i < len(all); i++ {
-		if k := r.limitOf(i).key; k.IsBy(spec) && (k.owner.rule == nil || k.owner.rule == r.Rule()) {
-			of := &OverrideKey{Key: k, Policy: k.policy(), bases: []*Set{r.Set}}
-			return of, all[i].Key.Identity.Clone()
+	all, _ := r.all()
+	for i := range all {
+		if k := r.Set.Limits[i].key; k.IsBy(spec) && k.rule == r.Rule() {
+			return &OverrideKey{Key: k, bases: []*Set{r.Set}}, all[i].Key.Identity.Clone()
 		}
 	}
 	return nil, store.Identity{}
@@ -140,8 +135,9 @@ func (r *Result) OverrideOf(l *Limit) *Override {
 	if r.engine.overrides == nil {
 		return nil
 	}
-	for i, all := 0, r.all(); i < len(all); i++ {
-		if r.limitOf(i).SameKey(l) {
+	all, _ := r.all()
+	for i := range all {
+		if r.Set.Limits[i].SameKey(l) {
 			return r.engine.overrides.find(l.key, &all[i].Key.Identity, true)
 		}
 	}
@@ -157,8 +153,8 @@ func (e *Engine) RemoveOverride(ctx context.Context, k *OverrideKey, id store.Id
 		return err
 	}
 	key := store.Key{Namespace: k.overrides, Identity: id}
-	err := e.overrides.put(ctx, store.Override{Name: key.String()})
-	return errors.Join(err, e.overrides.put(ctx, store.Override{Name: key.String() + pauseMark}))
+	err := e.overrides.put(ctx, store.Override{Name: key.String()}, nil)
+	return errors.Join(err, e.overrides.put(ctx, store.Override{Name: key.String() + pauseMark}, nil))
 }
 
 // RemoveOverrideByID ends the override with an ID.
@@ -166,7 +162,7 @@ func (e *Engine) RemoveOverrideByID(ctx context.Context, id string) error {
 	if err := e.LacksOverrides("RemoveOverrideByID"); err != nil {
 		return err
 	}
-	return e.overrides.put(ctx, store.Override{Name: id})
+	return e.overrides.put(ctx, store.Override{Name: id}, nil)
 }
 
 // Overrides reads the overrides from the store and returns those in force, ordered by policy and key. The error is of

@@ -97,7 +97,7 @@ func (s *overrides) read(ctx context.Context) error {
 			byID[o.Name] = made
 			continue
 		}
-		made, err := s.parse(o)
+		made, err := parseOverride(o)
 		if err != nil {
 			s.warn(ctx, "an override cannot be read, so it has no effect", // without its ID, which may have an address
 				"set it again, or run the same release of sash in all processes; Overrides names it", err)
@@ -123,22 +123,11 @@ func (s *overrides) unchanged(o store.Override) *Override {
 	return nil
 }
 
-// put has the store keep an override, as in [store.Overrider], or removes one, and notes that here. It costs the same
-// however many there are.
-func (s *overrides) put(ctx context.Context, o store.Override) error {
-	var made *Override
-	if o.Value != "" {
-		var err error
-		if made, err = s.parse(o); err != nil {
-			return err
-		}
-	}
+// put has the store keep an override, as in [store.Overrider], or removes one, and notes here what was made of it, or
+// nil. It costs the same however many there are.
+func (s *overrides) put(ctx context.Context, o store.Override, made *Override) error {
 	s.reading.Lock() // or what was read before would replace it
 	defer s.reading.Unlock()
-	if o.Extend && s.pausesBeside(o.Name) >= mostPauses {
-		return configError("Pause", s.engine.config.Policy, fmt.Sprintf("the policy has %d pauses", mostPauses),
-			"wait until some have ended, or override keys")
-	}
 	if err := s.from.SetOverride(ctx, s.engine.config.Policy, o); err != nil {
 		return store.Error(err)
 	}
@@ -158,30 +147,6 @@ func (s *overrides) put(ctx context.Context, o store.Override) error {
 	delete(s.broken, o.Name)
 	s.known.Store(int64(len(s.byID)))
 	return nil
-}
-
-// mostPauses is how many pauses a policy has at most, as far as this process knows: servers that ask for them cannot
-// keep an administrator from denying a key.
-const mostPauses = 1000
-
-// pausesBeside returns how many pauses are in force beside one with an ID.
-func (s *overrides) pausesBeside(one string) (n int) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for id, o := range s.byID {
-		if id != one && strings.HasSuffix(id, pauseMark) && time.Now().Before(o.Until) {
-			n++
-		}
-	}
-	return n
-}
-
-func (s *overrides) parse(o store.Override) (*Override, error) {
-	made, err := parseOverride(o)
-	if err == nil && s.engine.config.PublicOverride != nil {
-		made.Public = s.engine.config.PublicOverride(made)
-	}
-	return made, err
 }
 
 // find returns the override of an identity that has not ended, or else nil. Pauses come first, unless they are not to

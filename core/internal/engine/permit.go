@@ -14,60 +14,59 @@ func (e *Engine) hold(ctx context.Context, r *Result) {
 		return
 	}
 	var held []permits.Permit
-	takes, _ := r.asked()
+	takes, _ := r.all()
 	for i := range takes {
-		if t := &takes[i]; t.Limit.Permits {
+		if t := &takes[i]; t.Limit.Permits && t.Cost > 0 {
 			held = append(held, permits.Permit{Key: t.Key.Clone(), Limit: t.Limit, ID: t.ID, Degraded: r.isLocal()})
 		}
 	}
 	if held == nil {
 		return
 	}
-	if r.list.held = e.store.permits.Hold(ctx, held); r.list.held == nil {
+	if r.held = e.store.permits.Hold(ctx, held); r.held == nil {
 		e.denyHeld(ctx, r, held)
 	}
 }
 
 // denyHeld makes r a denial, because requests of this process hold all permits. It gives back what was taken with them.
 func (e *Engine) denyHeld(ctx context.Context, r *Result, held []permits.Permit) {
-	takes, answers := r.asked()
-	for i := range takes {
-		t, a := &takes[i], &answers[i]
-		if !t.Limit.Permits {
-			e.store.GiveBack(ctx, store.Settlement{ //nolint:errcheck // it is done later then
-				Key: t.Key, Limit: t.Limit, ID: t.ID, Was: r.taken(r.list.limits[i]), Age: r.age(), Period: a.Period,
+	for i := range r.Set.Limits {
+		switch t, a := r.of(i); {
+		case t == nil:
+		case t.Limit.Permits:
+			a.Used = max(a.Used, held[0].Taken)
+			a.Allowed = a.Used < t.Limit.Quota
+			held = held[1:]
+		default:
+			e.store.Settle(ctx, store.Settlement{ //nolint:errcheck // it is done later then
+				Key: t.Key, Limit: t.Limit, ID: t.ID, Was: r.taken(t, a), Age: r.age(), Period: a.Period,
 			}, r.isLocal())
 			e.wake(t)
 			if a.Used == 0 {
 				a.Reset = 0
 			}
-			continue
 		}
-		a.Used = max(a.Used, held[0].Taken)
-		a.Allowed = a.Used < t.Limit.Quota
-		held = held[1:]
 	}
 	r.Allowed, r.Granted = false, 0
 }
 
 // Holds reports whether the request has permits, which are to be released.
-func (r *Result) Holds() bool { return r.list != nil && r.list.held != nil }
+func (r *Result) Holds() bool { return r.held != nil }
 
 // Defer notes that the permits are not released when the handler ends, because what it has begun holds them still.
-func (r *Result) Defer() { r.list.held.Deferred = true }
+func (r *Result) Defer() { r.held.Deferred = true }
 
 // IsDeferred reports whether there was a [Result.Defer].
-func (r *Result) IsDeferred() bool { return r.list.held.Deferred }
+func (r *Result) IsDeferred() bool { return r.held.Deferred }
 
 // Release ends what the request holds: permits. It does so once, unless it fails.
 func (r *Result) Release(ctx context.Context) error {
 	if !r.Holds() {
 		return nil
 	}
-	held := r.list.held
-	err := held.Release(ctx)
-	for i := range held.Permits {
-		p := &held.Permits[i]
+	err := r.held.Release(ctx)
+	for i := range r.held.Permits {
+		p := &r.held.Permits[i]
 		r.engine.lines.Wake(lineOf(&p.Key, p.Limit))
 	}
 	return err
@@ -76,7 +75,7 @@ func (r *Result) Release(ctx context.Context) error {
 // ReleaseServed is Release for a request that has been served. The client may have left, so the request's context does
 // not end it. The guard logs failures of the store, and the lease ends the permit.
 func (r *Result) ReleaseServed() {
-	r.Release(context.WithoutCancel(r.list.held.Context)) //nolint:errcheck // as above
+	r.Release(context.WithoutCancel(r.held.Context)) //nolint:errcheck // as above
 }
 
 // MayHold reports whether limits of requests in flight were asked.

@@ -19,7 +19,7 @@ func (e *Engine) Compile(given []Given, shadow bool) (*Set, error) {
 	if shadow {
 		return e.newSetOf(given, e.shadow, "WithShadow")
 	}
-	s, err := e.newSetOf(given, e.owner, "limits")
+	s, err := e.newSetOf(given, e.own, "limits")
 	if e.ban != nil && len(s.Limits) > 0 && !slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.bans() }) {
 		err = errors.Join(err, configError("WithBan", s.Text(),
 			"bans need a limit that has a window and the limiter's key", "add one, or leave the option out"))
@@ -27,8 +27,8 @@ func (e *Engine) Compile(given []Given, shadow bool) (*Set, error) {
 	return s, err
 }
 
-func (e *Engine) newSetOf(given []Given, o *owner, option string) (*Set, error) {
-	limits, err := e.compile(given, o, option)
+func (e *Engine) newSetOf(given []Given, own *Key, option string) (*Set, error) {
+	limits, err := e.compile(given, own, option)
 	s := newSet(limits, nil)
 	if err == nil {
 		err = e.admit(s)
@@ -66,9 +66,9 @@ type chosen struct {
 // Choose is Compile for limits that a request has chosen. Sets are remembered by content. It keeps neither given nor
 // the memory of its texts.
 func (e *Engine) Choose(given []Given, shadow bool) (*Set, error) {
-	from, o, option := &e.chosen, e.owner, "LimitBy"
+	from, key, option := &e.chosen, e.own, "LimitBy"
 	if shadow {
-		from, o, option = &e.tried, e.shadow, "WithShadow"
+		from, key, option = &e.tried, e.shadow, "WithShadow"
 	}
 	hash := hashOf(given)
 	same := func(a, b Given) bool { return a.equal(&b) }
@@ -79,7 +79,7 @@ func (e *Engine) Choose(given []Given, shadow bool) (*Set, error) {
 	for i := range given {
 		own[i] = given[i].clone()
 	}
-	s, err := e.newSetOf(own, o, option)
+	s, err := e.newSetOf(own, key, option)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func hashOf(given []Given) (h uint64) {
 	return h
 }
 
-// Rule is a rule of a file, or a part of one that applies by itself.
+// Rule is whose limits are compiled: a rule of a file, a part of one that applies by itself, or a whole policy.
 type Rule struct {
 	Policy string     // of decisions, for people
 	Name   string     // begins the names of its logs, as Config.Policy; rules of one name have different labels
@@ -114,51 +114,43 @@ type Rule struct {
 	Shadow bool   // it is tried out, with logs of its own: those of Name and "~shadow"
 	Detail string // of the problem document of a denial, or empty for the usual one
 
-	limits []Limit
-	alone  *Set
+	set *Set
+}
+
+// logs begins the names of its logs.
+func (r *Rule) logs() string {
+	if r.Shadow {
+		return r.Name + shadowMark
+	}
+	return r.Name
 }
 
 // Prepare checks a rule and makes it ready for [Engine.Combine].
-func (e *Engine) Prepare(r *Rule) error {
-	limits, err := e.compile(r.Limits, e.newOwner(r.Name, r.Shadow, r.Key, r), "limits")
-	if r.Key != nil && r.Key.Fault != nil {
+func (e *Engine) Prepare(r *Rule) (err error) {
+	if r.set, err = e.newSetOf(r.Limits, e.ownKey(r), "limits"); r.Key != nil && r.Key.Fault != nil {
 		err = errors.Join(r.Key.Fault, err)
 	}
-	if err != nil {
-		return err
-	}
-	r.limits, r.alone = limits, newSet(limits, nil)
-	return e.admit(r.alone)
+	return err
 }
 
 // Set returns the limits of a rule that was prepared.
-func (r *Rule) Set() *Set { return r.alone }
+func (r *Rule) Set() *Set { return r.set }
 
 // combination is rules that apply to one request, and then nil. Each has a limit, so there are no more of them.
 type combination [store.MostTakes]*Rule
 
-// Combine returns the set of the rules that apply to a request, and that of those in shadow, all of which were
-// prepared. That is nil if there are none. Sets are remembered by their rules.
-func (e *Engine) Combine(rules []*Rule) (set, shadow *Set, err error) {
-	if set, err = e.combine(rules, false); err == nil {
-		shadow, err = e.combine(rules, true)
-	}
-	if set == nil {
-		set = noLimits
-	}
-	return set, shadow, err
-}
-
 var noLimits = newSet(nil, nil)
 
-func (e *Engine) combine(rules []*Rule, shadow bool) (*Set, error) {
+// Combine returns the set of the rules that apply to a request: of those in shadow, or of the others. All were
+// prepared. Sets are remembered by their rules.
+func (e *Engine) Combine(rules []*Rule, shadow bool) (*Set, error) {
 	var of combination
-	n := 0
+	n, limits := 0, 0
 	for _, r := range rules {
 		if r.Shadow != shadow {
 			continue
 		}
-		if n == len(of) {
+		if limits += len(r.set.Limits); limits > store.MostTakes {
 			return nil, tooMany(rules, shadow)
 		}
 		of[n] = r
@@ -166,21 +158,18 @@ func (e *Engine) combine(rules []*Rule, shadow bool) (*Set, error) {
 	}
 	switch n {
 	case 0:
-		return nil, nil //nolint:nilnil // there is no shadow
+		return noLimits, nil
 	case 1:
-		return of[0].alone, nil
+		return of[0].set, nil
 	}
 	if s, ok := e.combined.find(of); ok {
 		return s, nil
 	}
-	var limits []Limit
+	all := make([]Limit, 0, limits)
 	for _, r := range of[:n] {
-		limits = append(limits, r.limits...)
+		all = append(all, r.set.Limits...)
 	}
-	if len(limits) > store.MostTakes {
-		return nil, tooMany(rules, shadow)
-	}
-	s := newSet(limits, nil)
+	s := newSet(all, nil)
 	if err := e.admit(s); err != nil {
 		return nil, err
 	}

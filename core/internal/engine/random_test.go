@@ -73,7 +73,7 @@ func (n *naive) limit(i int, endless bool) *store.Limit {
 }
 
 func (n *naive) store() *definition.Store {
-	n.logs.Set(time.Now())
+	n.logs.Advance(time.Since(n.logs.Now()))
 	return &n.logs
 }
 
@@ -193,16 +193,17 @@ func (d *decided) check(n *naive, r *engine.Result) error {
 		retry = max(retry, a.Retry)
 	}
 	for i, cost := range d.asked {
-		if r.Asks(i) != (cost > 0) {
-			return fmt.Errorf("limit %d: asks %v of cost %d", i, r.Asks(i), cost)
+		got := r.State(i)
+		if got.Asked != (cost > 0) {
+			return fmt.Errorf("limit %d: asked %v of cost %d", i, got.Asked, cost)
 		}
 		if cost <= 0 {
 			continue
 		}
 		a := &d.answers[i]
 		fits := !d.as[i].NeverFits(cost) || d.mode == store.ModeAtMost
-		if denies := !d.allowed && !a.Allowed; r.Denies(i) != denies {
-			return fmt.Errorf("limit %d: denies %v", i, r.Denies(i))
+		if denies := !d.allowed && !a.Allowed; got.Denies != denies {
+			return fmt.Errorf("limit %d: denies %v", i, got.Denies)
 		} else if denies && never == !fits {
 			denying = append(denying, r.Set.Names[i])
 		}
@@ -220,13 +221,13 @@ func (d *decided) check(n *naive, r *engine.Result) error {
 			reset = 0
 		}
 		if l := &r.Set.Limits[i]; a.Known && (d.allowed || !a.Allowed) && (tightest < 0 ||
-			len(r.Set.Units) == 0 && left < tightestLeft ||
-			len(r.Set.Units) > 0 && left*r.Set.Limits[tightest].Quota < tightestLeft*l.Quota) {
+			len(r.Set.Units) < 2 && left < tightestLeft ||
+			len(r.Set.Units) > 1 && left*r.Set.Limits[tightest].Quota < tightestLeft*l.Quota) {
 			tightest, tightestLeft, tightestReset, tightestUsed = i, left, reset, a.Used
 		}
-		if r.Used(i) != a.Used || r.Left(i) != left || r.Reset(i) != reset {
-			return fmt.Errorf("limit %d: used %d, left %d, reset %v; not %d, %d, %v", i, r.Used(i), r.Left(i),
-				r.Reset(i), a.Used, left, reset)
+		if got.Used != a.Used || got.Left != left || got.Reset != reset {
+			return fmt.Errorf("limit %d: used %d, left %d, reset %v; not %d, %d, %v", i, got.Used, got.Left, got.Reset,
+				a.Used, left, reset)
 		}
 	}
 	if never || permit || d.allowed {
@@ -239,10 +240,11 @@ func (d *decided) check(n *naive, r *engine.Result) error {
 	if longest := r.Set.Longest; d.allowed && tightest >= 0 && longest >= 0 {
 		tightestUsed = d.answers[longest].Used
 	}
-	if left, reset, used := r.Numbers(); r.Tightest() != tightest || left != tightestLeft ||
-		reset != tightestReset || used != tightestUsed {
-		return fmt.Errorf("limit %d: left %d, reset %v, used %d; not limit %d: %d, %v, %d", r.Tightest(), left, reset,
-			used, tightest, tightestLeft, tightestReset, tightestUsed)
+	got := r.Tightest()
+	if left, reset, used := r.Numbers(); got != tightest || left != tightestLeft || reset != tightestReset ||
+		used != tightestUsed {
+		return fmt.Errorf("limit %d: left %d, reset %v, used %d; not limit %d: %d, %v, %d", got, left, reset, used,
+			tightest, tightestLeft, tightestReset, tightestUsed)
 	}
 	return nil
 }
@@ -308,9 +310,7 @@ func random(t *testing.T, seed uint64, on ...func(*engine.Config)) {
 				requests = 30
 			}
 			a := &engine.Ask{Identities: identities(s, user, org), Cost: requests, Mode: mode}
-			for i := range n.limits {
-				a.Costs = append(a.Costs, map[string]int{"": requests, "tokens": tokens}[n.limits[i].Unit])
-			}
+			a.Costs = costs(s, requests, tokens)
 			log = append(log, fmt.Sprintf("%v %v %d %d by %s of %s", time.Since(start), mode, requests, tokens, user,
 				org))
 			p := pair{allow(t, e, s, a), n.decide(user, org, requests, tokens, mode)}

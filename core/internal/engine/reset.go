@@ -9,37 +9,24 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// seenLog is a log that some set has had.
-type seenLog struct {
-	namespace *store.Namespace
-	limit     *store.Limit
-}
-
-type seenID struct {
-	namespace *store.Namespace
-	log       string
-}
-
 // notice remembers the logs of limits, except those of permits, which stay when a key is reset.
 func (e *Engine) notice(limits []Limit) {
 	for i := range limits {
 		l := &limits[i]
 		if !l.InFlight {
-			e.seen.get(seenID{l.key.Namespace, l.Log()}, func() seenLog {
-				return seenLog{l.key.Namespace, l.stored(false)}
-			})
+			e.seen.get(logID{namespace: l.key.Namespace, log: l.Log()}, l.Store)
 		}
 	}
 }
 
 // logsOf returns the limits of all logs that a key of a namespace has had, and of its bans.
 func (e *Engine) logsOf(n *store.Namespace) (limits []*store.Limit) {
-	for _, s := range e.seen.all() {
-		if s.namespace == n {
-			limits = append(limits, s.limit)
+	for log, limit := range e.seen.all() {
+		if log.namespace == n {
+			limits = append(limits, limit)
 		}
 	}
-	if e.ban != nil && n == e.owner.key.Namespace {
+	if e.ban != nil && n == e.own.Namespace {
 		limits = append(limits, e.ban.logs()...)
 	}
 	return limits
@@ -51,7 +38,7 @@ func (e *Engine) Reset(ctx context.Context, id store.Identity) error {
 	if e.overrides != nil {
 		e.noticeOverride(ctx, id)
 	}
-	return e.reset(ctx, &store.Key{Namespace: e.owner.key.Namespace, Identity: id})
+	return e.reset(ctx, &store.Key{Namespace: e.own.Namespace, Identity: id})
 }
 
 // reset deletes the logs of a key, and those that are tried out beside them.
@@ -60,13 +47,15 @@ func (e *Engine) reset(ctx context.Context, key *store.Key) error {
 	policy, part, _ := strings.Cut(key.Namespace.Name(), ":")
 	if tried, ok := e.namespaces.find(policy + shadowMark + ":" + part); ok {
 		shadow := store.Key{Namespace: tried, Identity: key.Identity}
-		e.shadowFailed(ctx, e.resetLogs(ctx, &shadow))
+		e.ShadowFailed(ctx, e.config.Policy, e.resetLogs(ctx, &shadow))
 	}
 	return e.resetLogs(ctx, key)
 }
 
 func (e *Engine) resetLogs(ctx context.Context, key *store.Key) error {
-	note := func() { e.resetOf.replace(keyID{key.Namespace, key.Identity.Clone()}, e.resets.Add(1)) }
+	note := func() {
+		e.resetOf.replace(logID{namespace: key.Namespace, identity: key.Identity.Clone()}, e.resets.Add(1))
+	}
 	note()
 	limits := e.logsOf(key.Namespace)
 	if len(limits) == 0 {
@@ -76,16 +65,10 @@ func (e *Engine) resetLogs(ctx context.Context, key *store.Key) error {
 	return e.store.Reset(ctx, *key, limits)
 }
 
-// keyID is a comparable store.Key.
-type keyID struct {
-	namespace *store.Namespace
-	identity  store.Identity
-}
-
 // wasReset reports whether a key was reset here after there had been so many resets. A log of entries knows what is not
 // in it any more, but an algorithm that counts would be settled to less than nothing, or count what was reset.
 func (e *Engine) wasReset(key *store.Key, resets uint64) bool {
-	number, ok := e.resetOf.find(keyID{key.Namespace, key.Identity})
+	number, ok := e.resetOf.find(logID{namespace: key.Namespace, identity: key.Identity})
 	return ok && number > resets
 }
 
@@ -94,8 +77,9 @@ func (e *Engine) wasReset(key *store.Key, resets uint64) bool {
 func (r *Result) ResetKeys(ctx context.Context) error {
 	var done []*Key
 	var errs []error
-	for i, all := 0, r.all(); i < len(all); i++ {
-		k := r.limitOf(i).key
+	all, _ := r.all()
+	for i := range all {
+		k := r.Set.Limits[i].key
 		if !k.Own || slices.Contains(done, k) {
 			continue
 		}
@@ -107,10 +91,4 @@ func (r *Result) ResetKeys(ctx context.Context) error {
 			"give a limit no key of its own")
 	}
 	return errors.Join(errs...)
-}
-
-// ResetLimit deletes what the key of a limit has used, of all its limits that this process knows. Of the own key it
-// lifts bans as well.
-func (r *Result) ResetLimit(ctx context.Context, limit int) error {
-	return r.engine.reset(ctx, &r.all()[r.place(limit)].Key)
 }

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/memory"
+	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -23,8 +23,8 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("units %s", names)
 		}
 		ask := func(tokens int) *engine.Result {
-			costs := s.Costs(nil, 1, map[string]int{"tokens": tokens})
-			return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1, Costs: costs})
+			a := &engine.Ask{Identities: identities(s, "a", ""), Cost: 1, Costs: costs(s, 1, tokens)}
+			return allow(t, e, s, a)
 		}
 		used := func(r *engine.Result) int {
 			_, _, used := r.Numbers()
@@ -37,7 +37,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("%s, tightest %d", got, r.Tightest())
 		}
 		time.Sleep(500 * time.Millisecond)
-		if r = ask(0); r.Asks(2) || r.Tightest() != 0 && r.Tightest() != 3 || used(r) != 1 {
+		if r = ask(0); r.State(2).Asked || r.Tightest() != 0 && r.Tightest() != 3 || used(r) != 1 {
 			t.Errorf("without tokens: tightest %d", r.Tightest())
 		}
 		ask(0)
@@ -60,25 +60,10 @@ func TestNumbers(t *testing.T) {
 	})
 }
 
-// TestKeep has a decision refer to no memory of its request.
-func TestKeep(t *testing.T) {
-	e := newEngine(t)
-	for _, texts := range [][]string{{"5/hour"}, {"5/hour", "5/minute"}} {
-		s := compile(t, e, texts...)
-		user := []byte("a")
-		r := allow(t, e, s, &engine.Ask{Identities: []store.Identity{text(unsafe.String(&user[0], 1))}, Cost: 1})
-		r.Keep()
-		user[0] = 'b'
-		if *r.Identity() != text("a") {
-			t.Errorf("the decision is about %v", r.Identity().Label())
-		}
-	}
-}
-
 // TestResets deletes what a key has used, of all limits that were chosen, and leaves other keys alone.
 func TestResets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, overriding)
+		e := newEngine(t)
 		choose := func(texts ...string) *engine.Set {
 			s, err := e.Choose(limits(t, texts...), false)
 			must(err)
@@ -91,12 +76,12 @@ func TestResets(t *testing.T) {
 		use(small)
 		use(large)
 		must(e.Reset(t.Context(), text("a")))
-		if r := use(small); !r.Allowed || r.Used(1) != 1 {
-			t.Errorf("after a reset: %v, used %d", r.Denying(), r.Used(1))
+		if r := use(small); !r.Allowed || r.State(1).Used != 1 {
+			t.Errorf("after a reset: %v, used %d", r.Denying(), r.State(1).Used)
 		}
 		r := use(large)
-		if !r.Allowed || r.Used(1) != 0 {
-			t.Errorf("after a reset: %v, used %d", r.Denying(), r.Used(1))
+		if !r.Allowed || r.State(1).Used != 0 {
+			t.Errorf("after a reset: %v, used %d", r.Denying(), r.State(1).Used)
 		}
 		must(r.ResetKeys(t.Context()))
 		if r = use(large); !r.Allowed {
@@ -107,8 +92,6 @@ func TestResets(t *testing.T) {
 			Cost: 1}); !errors.As(r.ResetKeys(t.Context()), new(*store.ConfigError)) {
 			t.Error("a decision without an own key was reset")
 		}
-		o := &engine.Override{Limits: limits(t, "7/minute"), Until: inAnHour()}
-		must(e.SetOverride(t.Context(), e.OverrideKeyOf(nil), text("a"), "a", o))
 	})
 }
 
@@ -142,8 +125,8 @@ func TestResetElsewhere(t *testing.T) {
 		a := &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1}
 		allow(t, here, s, a)
 		must(there.Reset(t.Context(), text("a")))
-		if r := allow(t, here, s, a); r.Used(0) != 0 {
-			t.Errorf("used %d", r.Used(0))
+		if r := allow(t, here, s, a); r.State(0).Used != 0 {
+			t.Errorf("used %d", r.State(0).Used)
 		}
 	})
 }
@@ -153,13 +136,14 @@ func TestMonths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t)
 		s := compile(t, e, "2/month")
-		for range 8 {
+		for range testlen.Of(3, 8) {
 			for used := range 3 {
 				r := allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1})
 				y, m, _ := time.Now().UTC().Date()
 				next := time.Until(time.Date(y, m+1, 1, 0, 0, 0, 0, time.UTC))
-				if r.Allowed != (used < 2) || r.Used(0) != used || r.Reset(0) != next || !r.Allowed && r.Retry != next {
-					t.Errorf("%v: used %d, retry %v, reset %v", time.Now(), r.Used(0), r.Retry, r.Reset(0))
+				state, late := r.State(0), !r.Allowed && r.Retry != next
+				if r.Allowed != (used < 2) || state.Used != used || state.Reset != next || late {
+					t.Errorf("%v: used %d, retry %v, reset %v", time.Now(), r.State(0).Used, r.Retry, r.State(0).Reset)
 				}
 			}
 			time.Sleep(31 * 24 * time.Hour)

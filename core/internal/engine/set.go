@@ -22,15 +22,22 @@ type Set struct {
 	Keys   []*Key   // of Limits, in the order in which these have them
 	Header string   // the field RateLimit-Policy; it leaves out limits that an override lets deny nothing
 
-	Unit    string   // what costs without a name are of: requests if any limit counts these, else the only unit
-	Units   []string // all other units
-	Longest int      // index of the limit of Unit with the longest window, or -1
+	Unit    string // what costs without a name are of: requests if any limit counts these, else the only unit
+	Units   []Unit // in the order in which the limits have them
+	Longest int    // index of the limit of Unit with the longest window, or -1
 
 	order    []int // the limits in the order in which they are asked, so that takes of one key follow each other
-	costOf   []int // of a set with overrides: which limit of the set before has the cost of each
+	inOrder  bool  // that is the order of Limits
 	leasable bool  // units may be taken ahead
 	counters bool  // some limits keep a few numbers, and not entries
 	holds    bool  // some limits are of requests in flight
+	mixed    bool  // some limits count another unit than Unit
+}
+
+// Unit is what limits with windows count. A request has one cost in it, by each rule that applies.
+type Unit struct {
+	Name string // or empty: requests
+	Rule *Rule
 }
 
 // Key is a key of a [Set].
@@ -39,24 +46,19 @@ type Key struct {
 	Own       bool             // it is that of the policy or the rule, and not of By
 	Namespace *store.Namespace // of its logs
 
-	owner     *owner
+	rule      *Rule
 	overrides *store.Namespace // names the overrides of its identities
 }
 
 // is reports whether two keys find the same logs for a request.
 func (k *Key) is(other *Key) bool { return k.Spec == other.Spec && k.Namespace == other.Namespace }
 
+// Rule returns the rule that the key is of.
+func (k *Key) Rule() *Rule { return k.rule }
+
 // IsBy reports whether a key is that of limits with By, or the own one if spec is nil.
 func (k *Key) IsBy(spec *keys.Spec) bool {
 	return spec == nil && k.Own || spec != nil && k.Spec == spec
-}
-
-// policy returns the name of the policy or the rule, for people.
-func (k *Key) policy() string {
-	if k.owner.rule != nil {
-		return k.owner.rule.Policy
-	}
-	return k.owner.policy
 }
 
 // sharesOverrides reports whether two keys have the same overrides. Keys of different kinds of identities never do.
@@ -107,10 +109,13 @@ func (k *Key) mayBe(other *Key) bool {
 	return k.Namespace == other.Namespace && k.Spec != nil && other.Spec != nil && k.Spec.Shares(other.Spec)
 }
 
-// newSet makes a set of limits. Its keys begin with those given.
-func newSet(limits []Limit, known []*Key) *Set {
+// newSet makes a set of limits. Its keys and units begin with those of another set, unless that is nil.
+func newSet(limits []Limit, like *Set) *Set {
 	limits = slices.Clone(limits)
-	s := &Set{Limits: limits, Keys: slices.Clone(known)}
+	s := &Set{Limits: limits}
+	if like != nil {
+		s.Keys, s.Units = slices.Clone(like.Keys), slices.Clone(like.Units)
+	}
 	s.findKeys()
 	s.nameApart()
 	s.findUnits()
@@ -120,6 +125,7 @@ func newSet(limits []Limit, known []*Key) *Set {
 		s.order[i] = i
 	}
 	slices.SortStableFunc(s.order, func(a, b int) int { return cmp.Compare(limits[a].Key, limits[b].Key) })
+	s.inOrder = slices.IsSorted(s.order)
 	return s
 }
 
@@ -155,28 +161,28 @@ func (s *Set) nameApart() {
 // findUnits sets what follows from the units of the limits.
 func (s *Set) findUnits() {
 	s.Longest, s.leasable = -1, len(s.Limits) > 0
-	windows := func(l Limit) bool { return !l.InFlight }
-	if first := slices.IndexFunc(s.Limits, windows); first >= 0 {
-		s.Unit = s.Limits[first].Unit
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		if l.InFlight {
+			continue
+		}
+		of := Unit{l.Unit, l.key.rule}
+		if l.unit = slices.Index(s.Units, of); l.unit < 0 {
+			l.unit = len(s.Units)
+			s.Units = append(s.Units, of)
+		}
 	}
-	if slices.ContainsFunc(s.Limits, func(l Limit) bool { return !l.InFlight && l.Unit == "" }) {
-		s.Unit = ""
+	if len(s.Units) > 0 && !s.Counts(limittext.Requests) {
+		s.Unit = s.Units[0].Name
 	}
 	for i := range s.Limits {
 		l := &s.Limits[i]
-		s.leasable = s.leasable && !l.InFlight && !l.unlimited && l.KeepsEntries() && l.Unit == s.Unit
-		s.counters, s.holds = s.counters || !l.KeepsEntries(), s.holds || l.InFlight
 		l.unnamed = !l.InFlight && l.Unit == s.Unit
-		switch {
-		case l.InFlight:
-		case l.Unit != s.Unit:
-			if !slices.Contains(s.Units, l.Unit) {
-				s.Units = append(s.Units, l.Unit)
-			}
-		default:
-			if s.Longest < 0 || l.Window > s.Limits[s.Longest].Window {
-				s.Longest = i
-			}
+		s.leasable = s.leasable && l.unnamed && !l.unlimited && l.KeepsEntries()
+		s.counters, s.holds = s.counters || !l.KeepsEntries(), s.holds || l.InFlight
+		s.mixed = s.mixed || !l.InFlight && !l.unnamed
+		if l.unnamed && (s.Longest < 0 || l.Window > s.Limits[s.Longest].Window) {
+			s.Longest = i
 		}
 	}
 }
@@ -217,9 +223,8 @@ func Seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 
 // UnitNames returns the names of the units that the limits count, such as "requests".
 func (s *Set) UnitNames() (all []string) {
-	for i := range s.Limits {
-		name := limittext.UnitName(s.Limits[i].Unit)
-		if !s.Limits[i].InFlight && !slices.Contains(all, name) {
+	for _, u := range s.Units {
+		if name := limittext.UnitName(u.Name); !slices.Contains(all, name) {
 			all = append(all, name)
 		}
 	}
@@ -237,42 +242,29 @@ func (s *Set) Text() string {
 
 // Counts reports whether a limit counts the unit with a name.
 func (s *Set) Counts(name string) bool {
-	return slices.ContainsFunc(s.Limits, func(l Limit) bool {
-		return !l.InFlight && limittext.UnitName(l.Unit) == name
-	})
+	return slices.ContainsFunc(s.Units, func(u Unit) bool { return limittext.UnitName(u.Name) == name })
 }
 
 // NoUnnamed returns an error for a call or option if it is not certain of which unit a cost without a name is: if there
 // are several, and none is requests.
 func (s *Set) NoUnnamed(call string) error {
-	if s.Unit == "" || len(s.Units) == 0 {
+	if s.Unit == "" || !s.mixed {
 		return nil
 	}
+	return s.severalUnits(call)
+}
+
+func (s *Set) severalUnits(call string) error {
 	return configError(call, "without a unit",
 		"the limits count several units: "+strings.Join(s.UnitNames(), ", "),
 		"use AllowCosts, SettleCosts or WithCostOf, which name them")
 }
 
-// Costs appends what a request costs of each limit to buf, for [Ask.Costs]: unnamed of the unit of costs without a
-// name, unless costs has it; nothing of other units that costs does not have. It has names, as those of
-// [Set.UnitNames].
-func (s *Set) Costs(buf []int, unnamed int, costs map[string]int) []int {
-	for i := range s.Limits {
-		l := &s.Limits[i]
-		cost, named := costs[limittext.UnitName(l.Unit)]
-		if !named && l.Unit == s.Unit {
-			cost = unnamed
-		}
-		buf = append(buf, cost)
-	}
-	return buf
-}
-
 // stored returns what a store gets of the limits.
 func (s *Set) stored() []*store.Limit {
 	all := make([]*store.Limit, len(s.Limits))
-	for n, i := range s.order {
-		all[n] = s.Limits[i].Store()
+	for i := range s.Limits {
+		all[i] = s.Limits[i].Store()
 	}
 	return all
 }

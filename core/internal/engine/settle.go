@@ -21,7 +21,7 @@ func (r *Result) Undo(ctx context.Context) error {
 // decision; by algorithms that count, in the present period. It may be called again. Permits are left alone.
 func (r *Result) Settle(ctx context.Context, costOf func(*Limit) (cost int, ok bool)) error {
 	if r.Shadow != nil {
-		r.engine.shadowFailed(ctx, r.Shadow.Settle(ctx, costOf))
+		r.engine.ShadowFailed(ctx, r.engine.config.Policy, r.Shadow.Settle(ctx, costOf))
 	}
 	// A denial that was recorded may have removed older units. Removing it would make room that was not there before.
 	if !r.Allowed || r.Mode == store.ModePeek || r.Cause != ByLimits && r.Cause != ByNothing {
@@ -48,18 +48,19 @@ func (r *Result) settleLeased(ctx context.Context, costOf func(*Limit) (cost int
 	if !ok {
 		return nil
 	}
-	err := r.engine.store.guard.SettleLeased(ctx, r.use, r.all()[0].ID, cost)
-	for i := range r.all() {
-		r.engine.wake(&r.all()[i])
+	all, _ := r.all()
+	err := r.engine.store.guard.SettleLeased(ctx, r.use, all[0].ID, cost)
+	for i := range all {
+		r.engine.wake(&all[i])
 	}
 	return err
 }
 
 // settle changes the cost of the take of a limit. One settlement of it is under way at a time.
 func (r *Result) settle(ctx context.Context, limit, cost int) error {
-	n := r.place(limit)
-	l, t, e := &r.Set.Limits[limit], &r.all()[n], r.engine
-	late := n >= r.asks
+	all, _ := r.all()
+	l, t, e := &r.Set.Limits[limit], &all[limit], r.engine
+	late := t.Cost == 0
 	if !e.store.isFar && l.KeepsEntries() && !late { // in memory, a log of entries knows what they cost
 		defer e.wake(t)
 		return e.store.Settle(ctx, store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Cost: cost}, false)
@@ -68,13 +69,13 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.known {
-		c.known, c.cost, c.isLocal, c.resets = true, r.taken(limit), r.isLocal(), r.resets
+		c.known, c.isLocal, c.resets = true, r.isLocal(), r.resets
 		if c.as = (store.Settlement{Key: t.Key.Clone(), Limit: t.Limit, ID: t.ID}); !late {
 			_, a := r.of(limit)
-			c.as.Period = a.Period
+			c.cost, c.as.Period = r.taken(t, a), a.Period
 		}
 	}
-	if c.failed { // nobody knows what it costs, unless the settlement is repeated, which the store does once
+	if c.failed { // nobody knows what it costs, unless the settlement is repeated, which is done once
 		if err := r.settleTo(ctx, c, c.as.Cost); err != nil {
 			return err
 		}
@@ -92,7 +93,7 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 func (r *Result) settleTo(ctx context.Context, c *current, cost int) error {
 	c.as.Was, c.as.Cost, c.as.Age = c.cost, cost, r.age()
 	err := r.engine.store.Settle(ctx, c.as, c.isLocal)
-	if c.failed = err != nil && c.as.Limit.Algorithm != store.SlidingLog; err == nil { // others find the entry
+	if c.failed = err != nil && !errors.As(err, new(*store.ConfigError)); err == nil {
 		c.cost = cost
 	}
 	return err
@@ -101,7 +102,7 @@ func (r *Result) settleTo(ctx context.Context, c *current, cost int) error {
 // add records what a limit was not asked for, since it cost nothing: in a log of entries at the instant of the
 // decision, by a union, which changes the cost if it was recorded before.
 func (r *Result) add(ctx context.Context, l *Limit, c *current, cost int) error {
-	t := store.Take{Key: c.as.Key, Limit: l.stored(true), Cost: cost, ID: c.as.ID, Mode: store.ModeCharge}
+	t := store.Take{Key: c.as.Key, Limit: l.log.stored(true), Cost: cost, ID: c.as.ID, Mode: store.ModeCharge}
 	if l.KeepsEntries() {
 		err := r.engine.store.Add(ctx, &t, r.age())
 		if err == nil {

@@ -43,42 +43,20 @@ func TestUndoOnce(t *testing.T) {
 			if err := one.Settle(t.Context(), to(4)); err != nil {
 				t.Error(err)
 			}
-			if r := ask(3); r.Allowed || r.Used(0) != 3 {
-				t.Errorf("%s: used %d after one was undone", limit, r.Used(0))
+			if r := ask(3); r.Allowed || r.State(0).Used != 3 {
+				t.Errorf("%s: used %d after one was undone", limit, r.State(0).Used)
 			}
 			for _, cost := range []int{5, 1, 4} {
 				again := *second
 				if err := again.Settle(t.Context(), to(cost)); err != nil {
 					t.Error(err)
 				}
-				if r := ask(5); r.Used(0) != cost {
-					t.Errorf("%s: used %d after a settlement to %d", limit, r.Used(0), cost)
+				if r := ask(5); r.State(0).Used != cost {
+					t.Errorf("%s: used %d after a settlement to %d", limit, r.State(0).Used, cost)
 				}
 			}
 		})
 	}
-}
-
-// TestNothingToGiveBack leaves alone what a denial has recorded, and what was only looked at.
-func TestNothingToGiveBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t)
-		s := compile(t, e, "1/hour")
-		ask := func(mode store.Mode) *engine.Result {
-			return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1, Mode: mode})
-		}
-		ask(store.ModeCharge)
-		time.Sleep(time.Minute)
-		for _, mode := range []store.Mode{store.ModeChargeDenied, store.ModePeek} {
-			r := ask(mode)
-			if err := errors.Join(r.Undo(t.Context()), r.Settle(t.Context(), to(0))); err != nil {
-				t.Error(err)
-			}
-			if r = ask(store.ModePeek); r.Allowed || r.Retry != time.Hour {
-				t.Errorf("after a %v: retry %v", mode, r.Retry)
-			}
-		}
-	})
 }
 
 // TestPermits holds a permit until it is released, renews it, and denies what would be one too many.
@@ -96,10 +74,10 @@ func TestPermits(t *testing.T) {
 		if n := e.Stats().InFlight; n != 2 || !first.Holds() {
 			t.Errorf("%d permits are held", n)
 		}
-		if r := ask(engine.Ask{}); r.Allowed || !r.AwaitsPermit() || r.Retry != 0 || r.Used(1) != 2 {
-			t.Errorf("a third: %v, retry %v, used %d", r.Allowed, r.Retry, r.Used(1))
+		if r := ask(engine.Ask{}); r.Allowed || !r.AwaitsPermit() || r.Retry != 0 || r.State(1).Used != 2 {
+			t.Errorf("a third: %v, retry %v, used %d", r.Allowed, r.Retry, r.State(1).Used)
 		}
-		if r := ask(engine.Ask{NoPermits: true}); !r.Allowed || r.Holds() || r.Tells(0) {
+		if r := ask(engine.Ask{NoPermits: true}); !r.Allowed || r.Holds() || r.State(0).Told {
 			t.Errorf("a request that holds one: %v", r.Denying())
 		}
 		if r := ask(engine.Ask{Mode: store.ModeRecord}); !r.Allowed || r.Holds() {
@@ -109,17 +87,18 @@ func TestPermits(t *testing.T) {
 		if err := errors.Join(first.Release(t.Context()), copied.Release(t.Context())); err != nil {
 			t.Error(err)
 		}
-		if r := ask(engine.Ask{Mode: store.ModePeek}); !r.Allowed || r.Used(0) != 1 {
-			t.Errorf("after one was released: %v, used %d", r.Denying(), r.Used(0))
+		if r := ask(engine.Ask{Mode: store.ModePeek}); !r.Allowed || r.State(0).Used != 1 {
+			t.Errorf("after one was released: %v, used %d", r.Denying(), r.State(0).Used)
 		}
 		lost := store.Key{Namespace: s.Keys[0].Namespace, Identity: text("a")}
 		logs.Reset(&lost, []*store.Limit{s.Limits[0].Store()}, 0) // as in a Redis that was restarted
 		ask(engine.Ask{})
-		if r := ask(engine.Ask{}); r.Allowed || !slices.Equal(r.Denying(), []string{"2-in-flight"}) || r.Used(1) != 5 {
-			t.Errorf("one too many: %v, %v, used %d", r.Allowed, r.Denying(), r.Used(1))
+		r := ask(engine.Ask{})
+		if r.Allowed || !slices.Equal(r.Denying(), []string{"2-in-flight"}) || r.State(1).Used != 5 {
+			t.Errorf("one too many: %v, %v, used %d", r.Allowed, r.Denying(), r.State(1).Used)
 		}
-		if r := ask(engine.Ask{Mode: store.ModePeek, NoPermits: true}); r.Used(1) != 5 {
-			t.Errorf("its units stay: used %d", r.Used(1))
+		if r := ask(engine.Ask{Mode: store.ModePeek, NoPermits: true}); r.State(1).Used != 5 {
+			t.Errorf("its units stay: used %d", r.State(1).Used)
 		}
 		if err := second.Undo(t.Context()); err != nil {
 			t.Error(err)
@@ -151,18 +130,18 @@ func TestShadow(t *testing.T) {
 				second.Shadow.Allowed)
 		}
 		third := ask("y")
-		if third.Allowed || !third.Shadow.Allowed || third.Shadow.Used(0) != 1 {
+		if third.Allowed || !third.Shadow.Allowed || third.Shadow.State(0).Used != 1 {
 			t.Errorf("third: allowed %v, would be %v", third.Allowed, third.Shadow.Allowed)
 		}
 		if err := errors.Join(first.Undo(t.Context()), second.Undo(t.Context()), third.Undo(t.Context())); err != nil {
 			t.Error(err)
 		}
-		if r := ask("z"); !r.Allowed || r.Shadow.Used(0) != 0 {
-			t.Errorf("after all were undone: %v, the shadow has used %d", r.Allowed, r.Shadow.Used(0))
+		if r := ask("z"); !r.Allowed || r.Shadow.State(0).Used != 0 {
+			t.Errorf("after all were undone: %v, the shadow has used %d", r.Allowed, r.Shadow.State(0).Used)
 		}
 		must(e.Reset(t.Context(), text("a")))
-		if r := ask("z"); r.Used(0) != 0 || r.Shadow.Used(0) != 0 {
-			t.Errorf("after a reset: used %d, the shadow %d", r.Used(0), r.Shadow.Used(0))
+		if r := ask("z"); r.State(0).Used != 0 || r.Shadow.State(0).Used != 0 {
+			t.Errorf("after a reset: used %d, the shadow %d", r.State(0).Used, r.Shadow.State(0).Used)
 		}
 	})
 }

@@ -11,34 +11,34 @@ import (
 // errNotTried is why a shadow is not asked in an outage.
 var errNotTried = errors.New("sash: what is tried out is not asked while the store does not answer")
 
-// charge asks the limits of a request, and those that are tried out, which have logs of their own and deny nobody. In a
-// store outside the process both are asked at the same time, so they may be in one batch.
-func (e *Engine) charge(ctx context.Context, a *Ask, r *Result) error {
+// askBoth asks the limits of a request, and those that are tried out, which have logs of their own and deny nobody. In
+// a store outside the process both are asked at the same time, so they may be in one batch.
+func (e *Engine) askBoth(ctx context.Context, a *Ask, r *Result) error {
+	alone := *a
+	alone.Shadow = nil
 	switch {
-	case a.Shadow == nil:
-		return e.ask(ctx, a, r)
 	case !e.store.isFar:
-		err := e.ask(ctx, a, r)
+		err := e.ask(ctx, &alone, r)
 		e.tryOut(ctx, a, r)
 		return err
 	case !e.store.Answers():
 		r.ShadowErr = errNotTried
-		return e.ask(ctx, a, r)
+		return e.ask(ctx, &alone, r)
 	}
 	shadow, mode, tried := *a.Shadow, a.Mode, new(Result)
 	done := make(chan error, 1)
 	go func() { done <- e.try(ctx, &shadow, mode, tried) }()
-	err := e.ask(ctx, a, r)
+	err := e.ask(ctx, &alone, r)
 	if r.ShadowErr = <-done; r.ShadowErr == nil {
 		r.Shadow = tried
 	}
 	return err
 }
 
-// shadowFailed reports an error of what is tried out, unless it is nil.
-func (e *Engine) shadowFailed(ctx context.Context, err error) {
+// ShadowFailed reports an error of what is tried out for a policy or a rule, unless it is nil.
+func (e *Engine) ShadowFailed(ctx context.Context, policy string, err error) {
 	if err != nil && e.config.ShadowFailed != nil {
-		e.config.ShadowFailed(ctx, err)
+		e.config.ShadowFailed(ctx, policy, err)
 	}
 }
 

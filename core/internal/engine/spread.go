@@ -29,9 +29,9 @@ func (e *Engine) spreadOut(ctx context.Context, r *Result) {
 		return
 	}
 	for limit := range r.Set.Limits {
-		if r.Denies(limit) && !r.Set.Limits[limit].InFlight {
+		if r.State(limit).Denies && !r.Set.Limits[limit].InFlight {
 			t, _ := r.of(limit)
-			id := lineID{t.Key.Namespace, t.Key.Identity, t.Limit.Log}
+			id := logID{t.Key.Namespace, t.Key.Identity, t.Limit.Log}
 			s, ok := e.spreads.find(id)
 			if !ok {
 				id.identity = id.identity.Clone()
@@ -91,32 +91,22 @@ func (s *spreadLog) plan(ctx context.Context, r *Result, limit, cost int, now ti
 	if s.schedule != nil {
 		ahead = max(0, s.next-s.schedule.Before(now))
 	}
-	s.schedule, s.isListed, s.made, s.quota = nil, false, now, t.Limit.Quota
+	var leave []spread.Units
 	if t.Limit.Algorithm == store.SlidingLog && a.Used/cost <= mostInSpread {
-		if entries, err := r.Entries(ctx, limit); err == nil && len(entries) > 0 {
-			s.isListed, s.schedule = true, scheduleOf(entries, t.Limit)
-			s.schedule.Set(int64(cost-1), now+a.Retry) // on the clock of this process
+		entries, _ := r.Entries(ctx, limit) // without them, units are taken to leave evenly
+		for _, e := range entries {
+			leave = append(leave, spread.Units{At: time.Duration(e.At.UnixNano()), N: e.Cost})
 		}
 	}
-	if s.schedule == nil {
-		period, units := everyOf(t.Limit)
-		s.schedule = spread.Every(period, units, now+a.Retry-time.Duration((cost-1)/units)*period)
+	quota, period := t.Limit.Quota, t.Limit.Window+t.Limit.Window/retaken
+	s.isListed, s.made, s.quota = leave != nil, now, quota
+	if leave == nil {
+		period, quota = everyOf(t.Limit)
+		leave = []spread.Units{{N: quota}}
 	}
+	s.schedule = spread.New(leave, quota, period)
+	s.schedule.Set(int64(cost-1), now+a.Retry) // on the clock of this process
 	s.next = s.schedule.Before(now) + ahead
-}
-
-// scheduleOf returns when the entries of a log leave, which are sorted, on the store's clock.
-func scheduleOf(entries []store.Entry, l *store.Limit) *spread.Schedule {
-	leave := make([]spread.Units, 0, len(entries))
-	for _, e := range entries {
-		at := time.Duration(e.At.UnixNano()) + l.Window
-		if n := len(leave); n > 0 && leave[n-1].At == at {
-			leave[n-1].N += e.Cost
-		} else {
-			leave = append(leave, spread.Units{At: at, N: e.Cost})
-		}
-	}
-	return spread.New(leave, l.Quota, l.Window+l.Window/retaken)
 }
 
 // lengthOf returns how long it takes until all units of a limit were available once.

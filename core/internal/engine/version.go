@@ -26,13 +26,17 @@ const VersionLasts = 5 * time.Minute
 // versionsMark ends the policy under which versions are kept, after the name of the limiter's.
 const versionsMark = "~versions"
 
-// TellsVersions reports whether processes can tell each other which rules they enforce: in a store outside the process
+// tellsVersions reports whether processes can tell each other which rules they enforce: in a store outside the process
 // that keeps overrides.
-func (e *Engine) TellsVersions() bool { return e.store.isFar && e.store.overrider != nil }
+func (e *Engine) tellsVersions() bool { return e.store.isFar && e.store.overrider != nil }
 
 // TellVersion tells other processes for [VersionLasts] which rules the one with that name enforces, or with nil that it
-// enforces none any more. It is kept as a pause is, so that a store has places for [store.MaxPauses] processes.
+// enforces none any more. It is kept as a pause is, so that a store has places for [store.MaxPauses] processes. Stores
+// that cannot keep it are told nothing.
 func (e *Engine) TellVersion(ctx context.Context, process string, v *Version) error {
+	if !e.tellsVersions() {
+		return nil
+	}
 	o := store.Override{Name: process, Extend: true}
 	if v != nil {
 		value, err := json.Marshal(v)
@@ -46,7 +50,7 @@ func (e *Engine) TellVersion(ctx context.Context, process string, v *Version) er
 
 // Versions returns the versions that processes enforce, those of most processes first, and of these the latest.
 func (e *Engine) Versions(ctx context.Context) (all []Version, err error) {
-	if !e.TellsVersions() {
+	if !e.tellsVersions() {
 		return nil, nil
 	}
 	_, told, err := e.store.overrider.Overrides(ctx, e.config.Policy+versionsMark, "")

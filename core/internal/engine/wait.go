@@ -11,26 +11,20 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// lineID names the line of those that wait for a log. Engines with the same policy, and so the same logs, have separate
+// lineOf names the line of those that wait for a log. Engines with the same policy, and so the same logs, have separate
 // lines.
-type lineID struct {
-	namespace *store.Namespace
-	identity  store.Identity
-	log       string // of what refuses without a log, "refused"
-}
-
-func lineOf(k *store.Key, l *store.Limit) lineID {
-	return lineID{k.Namespace, k.Identity.Clone(), l.Log}
+func lineOf(k *store.Key, l *store.Limit) logID {
+	return logID{k.Namespace, k.Identity.Clone(), l.Log}
 }
 
 // wake wakes the first request that waits for the log of a take, to which something was given back.
 func (e *Engine) wake(t *store.Take) {
-	e.lines.Wake(lineID{t.Key.Namespace, t.Key.Identity, t.Limit.Log})
+	e.lines.Wake(logID{t.Key.Namespace, t.Key.Identity, t.Limit.Log})
 }
 
 // wakeKey wakes the first requests that wait for logs of a key.
 func (e *Engine) wakeKey(k *store.Key) {
-	e.lines.WakeAll(func(l lineID) bool { return l.namespace == k.Namespace && l.identity == k.Identity })
+	e.lines.WakeAll(func(l logID) bool { return l.namespace == k.Namespace && l.identity == k.Identity })
 }
 
 // Requests that wait for a permit look for one at intervals of minPoll to maxPoll, less up to half of it at random.
@@ -87,15 +81,14 @@ func (e *Engine) wait(ctx context.Context, set *Set, a *Ask, r *Result) (err err
 }
 
 // linesOf returns the lines of the logs of a request.
-func (e *Engine) linesOf(set *Set, a *Ask) []lineID {
-	all := make([]lineID, 0, len(set.Limits))
+func (e *Engine) linesOf(set *Set, a *Ask) []logID {
+	all := make([]logID, 0, len(set.Limits))
 	for i := range set.Limits {
-		l := &set.Limits[i]
-		if a.cost(set, i) > 0 {
-			all = append(all, lineID{l.key.Namespace, a.Identities[l.Key].Clone(), l.Log()})
+		if l := &set.Limits[i]; a.cost(l) > 0 {
+			all = append(all, logID{l.key.Namespace, a.Identities[l.Key].Clone(), l.Log()})
 		}
 	}
-	return append(all, lineID{e.owner.key.Namespace, store.Identity{}, "none"})
+	return append(all, logID{e.own.Namespace, store.Identity{}, "none"})
 }
 
 // foresee looks whether a request that is not the first of its line need not wait: since it never fits, or its own wait
@@ -117,7 +110,7 @@ func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done
 // exceeds reports whether a cost is above a quota, unless there are overrides.
 func (a *Ask) exceeds(set *Set) bool {
 	for i := range set.Limits {
-		if l := &set.Limits[i]; !l.InFlight && a.cost(set, i) > l.Quota {
+		if l := &set.Limits[i]; !l.InFlight && a.cost(l) > l.Quota {
 			return true
 		}
 	}
@@ -135,7 +128,7 @@ func (r *Result) served(ctx context.Context) error {
 }
 
 // sleep puts a request that was denied into the line of the log that it waits for, until it is to ask again.
-func (e *Engine) sleep(ctx context.Context, w *queue.Waiter[lineID], r *Result, poll time.Duration) error {
+func (e *Engine) sleep(ctx context.Context, w *queue.Waiter[logID], r *Result, poll time.Duration) error {
 	line, wait, permit := r.awaited()
 	if err := tooLong(ctx, wait); err != nil {
 		return err
@@ -160,23 +153,20 @@ func (e *Engine) sleep(ctx context.Context, w *queue.Waiter[lineID], r *Result, 
 
 // awaited returns the line of the log that a denied request waits for, and for how long: of those that have denied it
 // the one with the longest wait. Logs of permits have none, since it is unknown when a request ends.
-func (r *Result) awaited() (line lineID, wait time.Duration, permit bool) {
-	takes, answers := r.asked()
-	longest := -1
-	for i := range takes {
-		if a := &answers[i]; a.Known && !a.Allowed && (longest < 0 || a.Retry > answers[longest].Retry) {
-			longest = i
+func (r *Result) awaited() (line logID, wait time.Duration, permit bool) {
+	var by *store.Take
+	for i := range r.Set.Limits {
+		if t, a := r.of(i); t != nil && a.Known && !a.Allowed && (by == nil || a.Retry > wait) {
+			by, wait = t, a.Retry
 		}
 	}
-	if longest < 0 { // a ban or an override has denied
-		id := r.Identity()
-		return lineID{r.engine.owner.key.Namespace, id.Clone(), "refused"}, r.Retry, false
+	switch {
+	case by == nil: // a ban or an override has denied
+		return logID{r.engine.own.Namespace, r.Identity().Clone(), "refused"}, r.Retry, false
+	case by.Limit.Permits:
+		return lineOf(&by.Key, by.Limit), 0, true
 	}
-	t := &takes[longest]
-	if t.Limit.Permits {
-		return lineOf(&t.Key, t.Limit), 0, true
-	}
-	return lineOf(&t.Key, t.Limit), answers[longest].Retry, false
+	return lineOf(&by.Key, by.Limit), wait, false
 }
 
 // tooLong returns an error if ctx ends within the wait.

@@ -3,8 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,34 +10,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/memory"
 )
-
-// TestWaitInLine serves requests in the order in which they came.
-func TestWaitInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t)
-		s := compile(t, e, "1/10s by org", "100/hour")
-		start := time.Now()
-		var mu sync.Mutex
-		var served []string
-		var all sync.WaitGroup
-		for i := range 5 {
-			all.Go(func() {
-				a := &engine.Ask{Identities: identities(s, fmt.Sprint(i), "o"), Cost: 1}
-				if err := e.Wait(t.Context(), s, a, new(engine.Result)); err != nil {
-					t.Error(err)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				served = append(served, fmt.Sprintf("%d at %v", i, time.Since(start)))
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		if want := "[0 at 0s 1 at 10s 2 at 20s 3 at 30s 4 at 40s]"; fmt.Sprint(served) != want {
-			t.Errorf("served %v", served)
-		}
-	})
-}
 
 // TestWaitEnds returns at once if a request's own wait lasts longer than its context, also behind others; if its cost
 // never fits; and when its context ends.
@@ -141,23 +111,6 @@ func TestWaitForPermits(t *testing.T) {
 		}
 		if err = r.Release(t.Context()); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// TestWaitGivesBack takes nothing for a caller that has left.
-func TestWaitGivesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t)
-		s := compile(t, e, "1/10s")
-		a := &engine.Ask{Identities: identities(s, "a", ""), Cost: 1}
-		allow(t, e, s, a)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		time.AfterFunc(10*time.Second, cancel)
-		err := e.Wait(ctx, s, a, new(engine.Result))
-		if r := allow(t, e, s, a); err != nil && !r.Allowed {
-			t.Errorf("%v, but a unit was taken", err)
 		}
 	})
 }

@@ -4,22 +4,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/sashlimit/sash/core/internal/limittext"
 	"github.com/sashlimit/sash/core/store"
 )
 
 // Window is a limit as it stands now, for a page.
 type Window struct {
-	Name       string // as in the header fields
-	Unit       string // what it counts, such as "requests"
-	Quota      int
-	Used       int
-	Remaining  int
-	ResetAfter time.Duration
+	*Limit
+	State
 
-	Window    time.Duration // of the limit, or the lease of requests in flight
-	Algorithm string        // such as "sliding log", or "in flight"
-	Key       string        // whose quota it is. It may be personal data
+	Of string // whose quota it is. It may be personal data
 
 	// Entries of the sliding log in the window, oldest first. They are nil for other limits, which keep none; if more
 	// than 10,000 units are used, since listing them would take long; and if the store cannot list a log.
@@ -29,9 +22,9 @@ type Window struct {
 	// there are no entries, or if some have come or left meanwhile.
 	Now time.Time
 
-	// Reset deletes what the log of the limit holds for this key, and with it what other limits of the same key have
+	// Clear deletes what the log of the limit holds for this key, and with it what other limits of the same key have
 	// counted. For the limiter's own key it lifts bans as well.
-	Reset func(context.Context) error
+	Clear func(context.Context) error
 }
 
 const maxListed = 10_000 // units of a log whose entries are listed
@@ -48,15 +41,11 @@ func (r *Result) Windows(ctx context.Context) ([]Window, error) {
 		return nil, err
 	}
 	windows := make([]Window, 0, len(r.Set.Limits))
+	all, _ := now.all()
 	for i := range r.Set.Limits {
-		l := &r.Set.Limits[i]
-		w := Window{
-			Name: l.Name, Unit: limittext.UnitName(l.Unit), Quota: l.Quota, Used: now.Used(i), Remaining: now.Left(i),
-			ResetAfter: now.Reset(i), Window: l.Window, Algorithm: l.Algorithm(), Now: time.Now(),
-			Key:   now.all()[now.place(i)].Key.Label(),
-			Reset: func(ctx context.Context) error { return now.ResetLimit(ctx, i) },
-		}
-		if l.KeepsEntries() && !l.InFlight && w.Used <= maxListed && r.engine.store.lists {
+		w := Window{Limit: &r.Set.Limits[i], State: now.State(i), Of: all[i].Label(), Now: time.Now()}
+		w.Clear = func(ctx context.Context) error { return r.engine.reset(ctx, &all[i].Key) }
+		if w.KeepsEntries() && !w.InFlight && w.Used <= maxListed && r.engine.store.lists {
 			if w.Entries, err = now.Entries(ctx, i); err != nil {
 				return nil, err
 			}
@@ -65,7 +54,7 @@ func (r *Result) Windows(ctx context.Context) ([]Window, error) {
 				units += e.Cost
 			}
 			if units == w.Used && units > 0 { // then the store's time follows from the oldest and when it leaves
-				w.Now = w.Entries[0].At.Add(l.Store().Window - w.ResetAfter)
+				w.Now = w.Entries[0].At.Add(w.Store().Window - w.State.Reset)
 			}
 		}
 		windows = append(windows, w)
@@ -90,29 +79,24 @@ func (e *Engine) Log(ctx context.Context, l *Limit, id store.Identity) ([]store.
 
 // Entries lists the entries of a limit's log, as [Engine.Log] does, for the identity of the request.
 func (r *Result) Entries(ctx context.Context, limit int) ([]store.Entry, error) {
-	return r.engine.Log(ctx, &r.Set.Limits[limit], r.all()[r.place(limit)].Key.Identity)
+	all, _ := r.all()
+	return r.engine.Log(ctx, &r.Set.Limits[limit], all[limit].Identity)
 }
 
-// Now returns the limits of the request as they stand now, for a page. Each is asked by itself, since a denial that is
-// remembered tells one limit only; neither bans nor overrides are looked at. It fails if the store does not answer.
+// Now returns the limits of the request as they stand now, for people: each is asked by itself, since a denial that is
+// remembered tells one limit only, for what the request costs, or for one unit if it costs nothing. Neither bans nor
+// overrides are looked at. It fails if the store does not answer.
 func (r *Result) Now(ctx context.Context) (*Result, error) {
-	return r.now(ctx, func(int) int { return 1 })
-}
-
-func (r *Result) now(ctx context.Context, costOf func(cost int) int) (*Result, error) {
 	ctx, cancel := r.engine.store.Within(ctx)
 	defer cancel()
 	now := *r
 	now.Keep() // others may use the takes
 	now.Shadow, now.Allowed, now.Cause, now.Mode, now.sent = nil, true, ByLimits, store.ModePeek, store.ModePeek
-	now.asks = now.takes
-	if now.list != nil {
-		now.list.held, now.list.answers = nil, make([]store.Answer, now.takes)
-	}
-	takes, answers := now.asked()
+	takes, answers := now.all()
+	now.asks, now.held = len(takes), nil
 	for i := range takes {
 		t := &takes[i]
-		t.Limit, t.Cost, t.Mode, t.ID = now.limitOf(i).Store(), costOf(t.Cost), store.ModePeek, 0
+		t.Limit, t.Cost, t.Mode, t.ID = now.Set.Limits[i].Store(), max(t.Cost, 1), store.ModePeek, 0
 		answers[i] = store.Answer{}
 		source, err := r.engine.store.take(ctx, takes[i:i+1], answers[i:i+1])
 		if now.Source = source; err != nil {
@@ -121,11 +105,4 @@ func (r *Result) now(ctx context.Context, costOf func(cost int) int) (*Result, e
 		now.Allowed = now.Allowed && answers[i].Allowed
 	}
 	return &now, nil
-}
-
-// Each returns the limits of the request as they stand now, each asked by itself for what the request costs, or for one
-// unit if it costs nothing: for people, who want to know about all of them. It looks at no ban, and fails if the store
-// does not answer. Wait returns how long a limit would have the request wait.
-func (r *Result) Each(ctx context.Context) (*Result, error) {
-	return r.now(ctx, func(cost int) int { return max(cost, 1) })
 }

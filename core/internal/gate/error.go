@@ -3,22 +3,17 @@ package gate
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/store"
 )
 
-// OwnError is an error whose text is sash's own and has nothing of the request, so that it can be logged.
-type OwnError struct{ Err error }
-
-func (e *OwnError) Error() string { return e.Err.Error() }
-func (e *OwnError) Unwrap() error { return e.Err }
-
-// ownCost returns an error of a store that never serves a cost as an OwnError.
+// ownCost returns an error of a store that never serves a cost as one whose text can be logged.
 func ownCost(err error) error {
 	if err != nil && errors.As(err, new(*store.ConfigError)) {
-		return &OwnError{err}
+		return &adapter.ConstantError{Err: err}
 	}
 	return err
 }
@@ -33,7 +28,7 @@ func (e *ListError) Unwrap() error { return e.Err }
 type KeyError struct {
 	Err    error
 	Key    string // name of the function that made it
-	Policy string // of the rule, or empty
+	Policy string // or the rule
 
 	limit string
 	call  bool // there was no request
@@ -51,15 +46,7 @@ func (e *KeyError) Unwrap() error { return e.Err }
 
 // keyError returns the error of a key of a set.
 func keyError(set *engine.Set, key int, r adapter.Request, err error) error {
-	e := &KeyError{Err: err, Key: set.Keys[key].Spec.Name}
-	_, e.call = r.(NoRequest)
-	for i := range set.Limits {
-		if l := &set.Limits[i]; l.Key == key {
-			if e.limit = l.Text; l.Rule() != nil {
-				e.Policy = l.Rule().Policy
-			}
-			break
-		}
-	}
-	return e
+	l := &set.Limits[slices.IndexFunc(set.Limits, func(l engine.Limit) bool { return l.Key == key })]
+	_, call := r.(NoRequest)
+	return &KeyError{Err: err, Key: set.Keys[key].Spec.Name, Policy: l.Rule().Policy, limit: l.Text, call: call}
 }

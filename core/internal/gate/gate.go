@@ -5,7 +5,9 @@ package gate
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/event"
@@ -29,7 +31,6 @@ type Gate struct {
 	Policy   Policy                               // unless there are rules
 	Shadow   *Policy                              // what is tried out, or nil
 	Rules    func(adapter.Request, *Choice) error // adds the rules that apply to a request, or nil
-	Failed   func(context.Context, string, error) // is told which policy in shadow has failed, and why
 	Rereads  bool                                 // keys have parts in common, which are read once
 }
 
@@ -56,8 +57,9 @@ type Asked struct {
 	Own      [1]store.Identity // whose quota it uses; an array, since it may be all that an [engine.Ask] needs
 	Cost     int
 	Mode     store.Mode
-	Borrowed bool   // the texts of Own may be in memory that a server uses again
-	Refused  string // the rule in shadow whose deny list names the client, or empty
+	Began    time.Duration // when, on a clock of package core; 0: nobody needs it
+	Borrowed bool          // the texts of Own may be in memory that a server uses again
+	Refused  string        // the rule in shadow whose deny list names the client, or empty
 }
 
 // Check decides about a request. The outcome is event.Listed or event.Skipped for one that passes without being asked,
@@ -91,16 +93,14 @@ func (g *Gate) check(r adapter.Request, rd *reading, asked *Asked, res *engine.R
 	if asked.Own[0], err = g.Key.ReadOnce(r, own); err != nil {
 		return 0, err
 	}
-	set := g.Policy.Set
-	if set == nil {
-		if set, err = g.choose(r, rd); err != nil {
-			return 0, err
-		}
+	set, err := g.Policy.of(g, r, rd)
+	if err != nil {
+		return 0, err
 	}
 	ask := engine.Ask{
 		Identities: asked.Own[:], Cost: 1, Mode: g.Mode, Tries: true, NoPermits: Holds(r.Context(), g.Engine),
 	}
-	if g.Cost != nil || g.Costs != nil || set.Unit != "" || set.Units != nil {
+	if g.Cost != nil || g.Costs != nil || set.Unit != "" || len(set.Units) > 1 {
 		if err = g.costs(r, nil, set, &ask); err != nil {
 			return 0, err
 		}
@@ -145,24 +145,28 @@ func (g *Gate) Exempt(r adapter.Request) (passes bool, err error) {
 	return passes || err == nil && g.Skip != nil && g.Skip(r), err
 }
 
-// choose returns the set of limits that a request chooses.
-func (g *Gate) choose(r adapter.Request, rd *reading) (*engine.Set, error) {
-	var err error
-	if rd.given, err = g.Policy.Choose(r, rd.given[:0]); err != nil {
+// of returns the limits of a request.
+func (p *Policy) of(g *Gate, r adapter.Request, rd *reading) (set *engine.Set, err error) {
+	if p.Set != nil {
+		return p.Set, nil
+	}
+	if rd.given, err = p.Choose(r, rd.given[:0]); err != nil {
 		return nil, err
 	}
-	set, err := g.Engine.Choose(rd.given, false)
-	if err != nil {
-		return nil, &OwnError{err}
+	if set, err = g.Engine.Choose(rd.given, p == g.Shadow); err != nil {
+		return nil, &adapter.ConstantError{Err: err}
 	}
 	return set, nil
 }
 
 // identities reads the other keys of a set, besides the own key, of a request or a call, and what is to be tried out.
 func (g *Gate) identities(r adapter.Request, rd *reading, c *Call, set *engine.Set, a *engine.Ask) (err error) {
-	own := a.Identities[0]
+	own, p := a.Identities, &g.Prefixes
+	if rd != nil {
+		p = &rd.own
+	}
 	if !set.IsOwn() {
-		if a.Identities, err = g.read(r, rd, set, own); err != nil {
+		if a.Identities, err = g.read(make([]store.Identity, 0, len(set.Keys)), r, p, set, own); err != nil {
 			return err
 		}
 	}
@@ -172,30 +176,27 @@ func (g *Gate) identities(r adapter.Request, rd *reading, c *Call, set *engine.S
 	return nil
 }
 
-// read reads the keys of a set, of which own has been read.
-func (g *Gate) read(r adapter.Request, rd *reading, set *engine.Set, own store.Identity) ([]store.Identity, error) {
-	p := &g.Prefixes
-	if rd != nil {
-		p = &rd.own
-	}
-	all := make([]store.Identity, len(set.Keys))
+// read appends what the keys of a set find to ids. own has what the gate's key has found, if that was read.
+func (g *Gate) read(
+	ids []store.Identity, r adapter.Request, p *keys.Prefixes, set *engine.Set, own []store.Identity,
+) ([]store.Identity, error) {
 	for i, k := range set.Keys {
-		if k.Spec == g.Key {
-			all[i] = own
+		if own != nil && k.Spec == g.Key {
+			ids = append(ids, own[0])
 			continue
 		}
-		var err error
-		if all[i], err = k.Spec.ReadOnce(r, p); err != nil {
-			return nil, keyError(set, i, r, err)
+		id, err := k.Spec.ReadOnce(r, p)
+		if err != nil {
+			return ids, keyError(set, i, r, err)
 		}
+		ids = append(ids, id)
 	}
-	return all, nil
+	return ids, nil
 }
 
-// costs sets what a request, or a call with named costs, costs: without a name, and for each limit unless that tells
-// it.
+// costs sets what a request, or a call with named costs, costs: without a name, and in each unit if there are several.
 func (g *Gate) costs(r adapter.Request, c *Call, set *engine.Set, a *engine.Ask) (err error) {
-	if a.Cost, err = g.costOf(r, c, set, set.Unit); err == nil && set.Units != nil {
+	if a.Cost, err = g.costOf(r, c, set, set.Unit); err == nil && len(set.Units) > 1 {
 		a.Costs, err = g.costsOf(r, c, set, set, a)
 	}
 	return err
@@ -217,56 +218,42 @@ func (g *Gate) costOf(r adapter.Request, c *Call, inForce *engine.Set, unit stri
 	case c == nil && f != nil:
 		cost := f(r)
 		if cost < 0 {
-			return 0, &OwnError{configError("WithCostOf", name, "the cost in "+name+" is below 0", "return 0 or more")}
+			err := configError("WithCostOf", name, "the cost in "+name+" is below 0", "return 0 or more")
+			return 0, &adapter.ConstantError{Err: err}
 		}
 		return cost, nil
 	case c == nil && g.Cost != nil && unit == inForce.Unit:
 		cost := g.Cost(r)
 		if cost < 1 {
-			return 0, &OwnError{configError("cost", strconv.Itoa(cost), "a request costs at least 1 unit",
-				"use WithSkip or Peek for requests that cost nothing")}
+			err := configError("cost", strconv.Itoa(cost), "a request costs at least 1 unit",
+				"use WithSkip or Peek for requests that cost nothing")
+			return 0, &adapter.ConstantError{Err: err}
 		}
 		return cost, nil
 	case unit == "":
 		return 1, nil
 	}
-	return 0, &OwnError{CostUnknown(unit)}
+	return 0, &adapter.ConstantError{Err: CostUnknown(unit)}
 }
 
-// costsOf returns the costs of the limits of a set: that in force, which an Ask is for, or one that is tried out beside
-// it. Each unit is asked for once.
+// costsOf returns the costs in the units of a set: that in force, which an Ask is for, or one that is tried out beside
+// it. No unit is asked for twice.
 func (g *Gate) costsOf(r adapter.Request, c *Call, of, inForce *engine.Set, a *engine.Ask) (all []int, err error) {
-	all = make([]int, 0, len(of.Limits))
-	for i := range of.Limits {
-		l := &of.Limits[i]
-		cost, known := 0, l.InFlight
-		if !known && l.Unit == inForce.Unit {
-			cost, known = a.Cost, true
-		}
-		if !known {
-			cost, known = costIn(of, all, l.Unit)
-		}
-		if !known {
-			cost, known = costIn(inForce, a.Costs, l.Unit)
-		}
-		if !known {
-			if cost, err = g.costOf(r, c, inForce, l.Unit); err != nil {
+	all = make([]int, len(of.Units))
+	for i, u := range of.Units {
+		isOf := func(other engine.Unit) bool { return other.Name == u.Name }
+		switch known := slices.IndexFunc(inForce.Units, isOf); {
+		case u.Name == inForce.Unit:
+			all[i] = a.Cost
+		case known >= 0 && a.Costs != nil:
+			all[i] = a.Costs[known]
+		default:
+			if all[i], err = g.costOf(r, c, inForce, u.Name); err != nil {
 				return nil, err
 			}
 		}
-		all = append(all, cost)
 	}
 	return all, nil
-}
-
-// costIn returns the cost of a unit among those of the first limits of a set.
-func costIn(set *engine.Set, costs []int, unit string) (cost int, known bool) {
-	for i, cost := range costs {
-		if l := &set.Limits[i]; !l.InFlight && l.Unit == unit {
-			return cost, true
-		}
-	}
-	return 0, false
 }
 
 type holdsKey struct{ of *engine.Engine }

@@ -36,7 +36,7 @@ func (rd *reading) free() {
 	rd.memo.Clear()
 	clear(rd.given[:cap(rd.given)])
 	clear(rd.choice.rules)
-	clear(rd.identities)
+	clear(rd.identities[:cap(rd.identities)])
 	*rd = reading{
 		memo: rd.memo, given: rd.given[:0], choice: Choice{rules: rd.choice.rules[:0]},
 		identities: rd.identities[:0], costs: rd.costs[:0],
@@ -47,16 +47,13 @@ func (rd *reading) free() {
 // shadow returns what a request, or the call c, asks the limits that are tried out, with the keys and costs that were
 // read. It returns nil if that cannot be read, since what is wrong with the shadow does not affect the decision.
 func (g *Gate) shadow(
-	r adapter.Request, rd *reading, c *Call, set *engine.Set, a *engine.Ask, own store.Identity,
+	r adapter.Request, rd *reading, c *Call, set *engine.Set, a *engine.Ask, own []store.Identity,
 ) *engine.Trial {
-	tried, err := &engine.Trial{Set: g.Shadow.Set, Ask: engine.Ask{Cost: a.Cost}}, error(nil)
-	if tried.Set == nil {
-		if rd.given, err = g.Shadow.Choose(r, rd.given[:0]); err == nil {
-			tried.Set, err = g.Engine.Choose(rd.given, true)
-		}
-	}
+	chosen, err := g.Shadow.of(g, r, rd)
+	tried := &engine.Trial{Set: chosen, Ask: engine.Ask{Cost: a.Cost}}
 	if err == nil {
-		tried.Ask.Identities, err = g.read(r, rd, tried.Set, own)
+		ids := make([]store.Identity, 0, len(tried.Set.Keys))
+		tried.Ask.Identities, err = g.read(ids, r, &rd.own, tried.Set, own)
 	}
 	if err == nil {
 		tried.Ask.Costs, err = g.costsOf(r, c, tried.Set, set, a)
@@ -65,7 +62,7 @@ func (g *Gate) shadow(
 		return tried
 	}
 	if !errors.Is(err, keys.ErrNoKey) && !errors.Is(err, ErrNeedsRequest) {
-		g.Failed(r.Context(), g.Engine.Policy(), err)
+		g.Engine.ShadowFailed(r.Context(), g.Engine.Policy(), err)
 	}
 	return nil
 }
@@ -104,14 +101,18 @@ type Call struct {
 }
 
 // Sets returns the set of limits for a call without a request.
-func (g *Gate) Sets(ctx context.Context) (*engine.Set, error) {
-	if g.Policy.Set != nil {
-		return g.Policy.Set, nil
+func (g *Gate) Sets(ctx context.Context) (set *engine.Set, err error) {
+	if set = g.Policy.Set; set == nil {
+		set, err = g.chosen(ctx)
 	}
+	return set, err
+}
+
+func (g *Gate) chosen(ctx context.Context) (*engine.Set, error) {
 	r := NoRequest{ctx}
 	rd := newReading(g, r)
 	defer rd.free()
-	return g.choose(r, rd)
+	return g.Policy.of(g, r, rd)
 }
 
 // ErrNeedsRequest is why limits cannot be chosen for a call without a request.

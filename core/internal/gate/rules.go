@@ -18,8 +18,7 @@ type Choice struct {
 	Listed      bool // the request passes because of an allow list; used if no rule is added
 
 	// Ambiguous says that the request's path can be read in several ways. If the rules of all of them cannot be decided
-	// together, those in shadow are left out, and then the request is refused (400), since clients choose how a path is
-	// spelled.
+	// together, the request is refused (400), since clients choose how a path is spelled. Those in shadow are left out.
 	Ambiguous bool
 
 	gate    *Gate
@@ -72,22 +71,12 @@ func (c *Choice) Names(l *keys.List) (bool, error) { return names(l, c.request, 
 
 // hasKeys reports whether all keys of a rule in shadow can be read, and notes errors.
 func (c *Choice) hasKeys(r *engine.Rule) bool {
-	for i, k := range r.Set().Keys {
-		if _, err := k.Spec.ReadOnce(c.request, &c.reading.own); err != nil {
-			if !errors.Is(err, keys.ErrNoKey) {
-				c.Fail(r.Policy, keyError(r.Set(), i, c.request, err))
-			}
-			return false
-		}
+	_, err := c.gate.read(c.reading.identities, c.request, &c.reading.own, r.Set(), nil)
+	if err != nil && !errors.Is(err, keys.ErrNoKey) {
+		c.Fail(r.Policy, err)
 	}
-	return true
+	return err == nil
 }
-
-// RulesError is an error of the rules that apply to a request, as opposed to one of the request.
-type RulesError struct{ Err error }
-
-func (e *RulesError) Error() string { return e.Err.Error() }
-func (e *RulesError) Unwrap() error { return e.Err }
 
 // checkRules decides about a request by the rules that apply to it.
 func (g *Gate) checkRules(rd *reading, asked *Asked, res *engine.Result) (event.Outcome, error) {
@@ -97,13 +86,7 @@ func (g *Gate) checkRules(rd *reading, asked *Asked, res *engine.Result) (event.
 	if err != nil {
 		return 0, err
 	}
-	for _, f := range c.failed {
-		if errors.Is(f.Err, ErrForbidden) { // it is tried as well, and not a mistake
-			asked.Refused = cmp.Or(asked.Refused, f.Policy)
-			continue
-		}
-		g.Failed(r.Context(), f.Policy, f.Err)
-	}
+	defer c.tellFailed(asked)
 	switch {
 	case len(c.rules) == 0 && c.Listed:
 		return event.Listed, nil
@@ -116,6 +99,17 @@ func (g *Gate) checkRules(rd *reading, asked *Asked, res *engine.Result) (event.
 	}
 	asked.Mode = mode
 	return 0, ownCost(c.decide(mode, true, asked, res))
+}
+
+// tellFailed tells observers which rules in shadow could not be asked, and notes the denial by a list of one.
+func (c *Choice) tellFailed(asked *Asked) {
+	for _, f := range c.failed {
+		if errors.Is(f.Err, ErrForbidden) { // it is tried as well, and not a mistake
+			asked.Refused = cmp.Or(asked.Refused, f.Policy)
+			continue
+		}
+		c.gate.Engine.ShadowFailed(c.request.Context(), f.Policy, f.Err)
+	}
 }
 
 // Preview decides about a request by the rules that choose adds, and takes nothing. The result has no set if there are
@@ -132,9 +126,13 @@ func (g *Gate) Preview(r adapter.Request, choose func(adapter.Request, *Choice) 
 // decide asks the engine about the rules that were added.
 func (c *Choice) decide(mode store.Mode, tries bool, asked *Asked, res *engine.Result) error {
 	g, r := c.gate, c.request
-	set, shadow, err := c.combine()
+	rules := make([]*engine.Rule, len(c.rules))
+	for i := range c.rules {
+		rules[i] = c.rules[i].Rule
+	}
+	set, err := g.Engine.Combine(rules, false)
 	if err != nil {
-		return err
+		return c.cannotDecide(err)
 	}
 	ask := engine.Ask{Mode: mode, Tries: tries, NoPermits: Holds(r.Context(), g.Engine)}
 	ask.Identities, ask.Costs = c.reading.identities, c.reading.costs
@@ -143,7 +141,10 @@ func (c *Choice) decide(mode store.Mode, tries bool, asked *Asked, res *engine.R
 	}
 	c.reading.identities, c.reading.costs = ask.Identities, ask.Costs
 	asked.note(&ask)
-	if shadow != nil {
+	shadow, err := g.Engine.Combine(rules, true)
+	if err != nil {
+		c.Fail(g.Engine.Policy(), err)
+	} else if len(shadow.Limits) > 0 {
 		ask.Shadow = &engine.Trial{Set: shadow}
 		if err = c.read(shadow, &ask.Shadow.Ask); err != nil { // hasKeys has read them
 			return err
@@ -162,40 +163,28 @@ func (a *Asked) note(of *engine.Ask) {
 	}
 }
 
-// combine returns the sets of the rules, and of those in shadow.
-func (c *Choice) combine() (set, shadow *engine.Set, err error) {
-	rules := make([]*engine.Rule, len(c.rules))
-	for i := range c.rules {
-		rules[i] = c.rules[i].Rule
+// cannotDecide returns the error for rules that cannot be decided together.
+func (c *Choice) cannotDecide(err error) error {
+	if c.Ambiguous {
+		err = fmt.Errorf("sash: the request's path can be read in several ways: %w", err)
+		err = adapter.ErrorWithCause(err, keys.ErrNoKey)
 	}
-	if set, shadow, err = c.gate.Engine.Combine(rules); err == nil {
-		return set, shadow, nil
-	}
-	if !c.Ambiguous {
-		return nil, nil, &RulesError{err}
-	}
-	err = fmt.Errorf("sash: the request's path can be read in several ways: %w", err)
-	return nil, nil, &OwnError{adapter.ErrorWithCause(err, keys.ErrNoKey)}
+	return &adapter.ConstantError{Err: err}
 }
 
 // read appends identities and costs to those of an Ask.
-func (c *Choice) read(set *engine.Set, a *engine.Ask) error {
-	for i, k := range set.Keys {
-		id, err := k.Spec.ReadOnce(c.request, &c.reading.own)
-		if err != nil {
-			return keyError(set, i, c.request, err)
-		}
-		a.Identities = append(a.Identities, id)
+func (c *Choice) read(set *engine.Set, a *engine.Ask) (err error) {
+	if a.Identities, err = c.gate.read(a.Identities, c.request, &c.reading.own, set, nil); err != nil {
+		return err
 	}
 	rule := 0
-	for i := range set.Limits {
-		l := &set.Limits[i]
-		for c.rules[rule].Rule != l.Rule() { // limits are in the order of their rules
+	for _, u := range set.Units {
+		for c.rules[rule].Rule != u.Rule { // units are in the order of their rules
 			rule++
 		}
-		a.Costs = append(a.Costs, c.rules[rule].Of(l.Unit))
-		if l.Unit == set.Unit && !l.InFlight && a.Cost == 0 {
-			a.Cost = a.Costs[i]
+		cost := c.rules[rule].Of(u.Name)
+		if a.Costs = append(a.Costs, cost); u.Name == set.Unit && a.Cost == 0 {
+			a.Cost = cost
 		}
 	}
 	a.Cost = max(a.Cost, 1)

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -23,32 +22,28 @@ func jitter() time.Duration { return pingInterval + rand.N(pingInterval/2) }
 // a second. An answer closes it. Calls that were under way when another one failed mostly fail for the same reason, so
 // they do not count.
 type breaker struct {
-	start time.Time
-
-	failing  atomic.Bool // a call has failed, and none was answered since
 	open     atomic.Bool
 	failures atomic.Uint64
+	counted  atomic.Uint64 // of the failures
 	outages  atomic.Uint64 // how often it has opened
 
-	mu   sync.Mutex
-	row  int           // failures since the last answer
-	last time.Duration // when one was counted last, since start
+	mu  sync.Mutex
+	row atomic.Int64 // failures since the last answer; changed under the lock
 }
 
-func (b *breaker) now() time.Duration { return time.Since(b.start) }
+func (b *breaker) isFailing() bool { return b.row.Load() > 0 }
 
-// failed notes that a call was not answered that has begun at an instant. It reports whether the breaker has opened.
-func (b *breaker) failed(begun time.Duration) (opened bool) {
+// failed notes that a call was not answered, before which so many failures were counted. It reports whether the breaker
+// has opened.
+func (b *breaker) failed(before uint64) (opened bool) {
 	b.failures.Add(1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.last > 0 && begun < b.last {
+	if before < b.counted.Load() {
 		return false
 	}
-	b.last = b.now()
-	b.row++
-	b.failing.Store(true)
-	if b.row < failuresToOpen || b.open.Load() {
+	b.counted.Add(1)
+	if b.row.Add(1) < failuresToOpen || b.open.Load() {
 		return false
 	}
 	b.outages.Add(1)
@@ -56,19 +51,18 @@ func (b *breaker) failed(begun time.Duration) (opened bool) {
 	return true
 }
 
-// answered notes that a call was answered. It reports whether others have failed before. An answer to a call that has
-// begun before the last failure does not close the breaker.
-func (b *breaker) answered(begun time.Duration) (again bool) {
-	if !b.failing.Load() {
+// answered notes that a call was answered, before which so many failures were counted. It reports whether others have
+// failed before. An answer to a call that has begun before the last failure does not close the breaker.
+func (b *breaker) answered(before uint64) (again bool) {
+	if !b.isFailing() {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.open.Load() && begun < b.last {
+	if b.open.Load() && before < b.counted.Load() {
 		return false
 	}
-	again = b.failing.Swap(false)
-	b.row = 0
+	again = b.row.Swap(0) > 0
 	b.open.Store(false)
 	return again
 }
@@ -76,16 +70,17 @@ func (b *breaker) answered(begun time.Duration) (again bool) {
 // isOpen reports whether the store is not asked. A closed guard asks always, as it has no pings.
 func (g *Guard) isOpen() bool { return g.breaker.open.Load() && !g.closing.Load() }
 
-// report tells the breaker of the outcome of a call. An error that concerns one key shows that the store answers.
-func (g *Guard) report(begun time.Duration, err error) {
+// report tells the breaker of the outcome of a call, before which so many failures were counted. An error that concerns
+// one key shows that the store answers.
+func (g *Guard) report(before uint64, err error) {
 	switch {
 	case store.IsOutage(err):
-		if g.breaker.failed(begun) {
+		if g.breaker.failed(before) {
 			g.unanswered.Add(1)
 			go g.pingUntilAnswered()
 		}
-	case g.breaker.answered(begun):
-		g.log.answered()
+	case g.breaker.answered(before):
+		g.log.answered(g.record.lost.Load())
 		g.Permits.Hasten() // the store may have lost some
 		g.wakeReplays()
 	}
@@ -98,20 +93,18 @@ func (g *Guard) pingUntilAnswered() {
 		case <-g.background.Done():
 			return
 		case <-time.After(jitter()):
-			g.ping() //nolint:errcheck // whether it is open tells
+			g.ping()
 		}
 	}
 }
 
-var errPings = errors.New("earlier pings are still under way")
-
 // ping asks the store for an answer, and reports the outcome to the breaker.
-func (g *Guard) ping() error {
+func (g *Guard) ping() {
 	if g.pings.Load() >= mostPings {
-		return errPings
+		return
 	}
 	g.pings.Add(1)
-	begun := g.breaker.now()
+	before := g.breaker.counted.Load()
 	ctx, cancel := context.WithTimeout(g.background, g.config.Timeout)
 	defer cancel()
 	var err error
@@ -121,16 +114,10 @@ func (g *Guard) ping() error {
 		peek := []store.Take{*g.lastFailed.Load()}
 		err = g.store.take(ctx, peek, make([]store.Answer, 1))
 	}
-	var left *store.LeftError
-	if errors.As(err, &left) {
-		left.Then(func(bool, error) { g.pings.Add(-1) })
-	} else {
-		g.pings.Add(-1)
-	}
-	g.report(begun, err)
+	whenEnded(err, func() { g.pings.Add(-1) })
+	g.report(before, err)
 	// The call that has failed may not have noted it yet, and Close ends a ping.
 	if failed := g.lastFailed.Load(); failed != nil && g.background.Err() == nil {
 		g.noteError(err, &failed.Key, failed.Limit) //nolint:errcheck // it logs an outage that began soon after another
 	}
-	return err
 }

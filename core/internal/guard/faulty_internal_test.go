@@ -77,7 +77,7 @@ func (s *faultyStore) up(delay time.Duration) {
 	s.delay = delay
 }
 
-func (s *faultyStore) call(ctx context.Context, name string, execute func(f fault) (recorded bool)) error {
+func (s *faultyStore) call(ctx context.Context, name string, execute func(f fault)) error {
 	s.mu.Lock()
 	s.calls = append(s.calls, name)
 	f, delay := s.fault(), s.delay
@@ -101,12 +101,11 @@ func (s *faultyStore) call(ctx context.Context, name string, execute func(f faul
 				time.Sleep(time.Minute)
 			}
 			s.mu.Lock()
-			recorded, err := false, errFault
-			if f == leaves || f == waits {
-				recorded, err = f == leaves && execute(f), nil
+			if f == leaves {
+				execute(f)
 			}
 			s.mu.Unlock()
-			left.End(recorded, err)
+			left.End()
 		}()
 		return left
 	}
@@ -145,18 +144,16 @@ func (s *faultyStore) Take(ctx context.Context, takes []store.Take, answers []st
 	for i := range own {
 		own[i].Key = own[i].Key.Clone()
 	}
-	return s.call(ctx, "take "+own[0].Key.Text, func(f fault) (recorded bool) {
+	return s.call(ctx, "take "+own[0].Key.Text, func(f fault) {
 		switch {
 		case executed(f):
 			got := s.execute(own)
 			if f != leaves {
 				copy(answers, got)
 			}
-			recorded = own[0].Mode != store.ModePeek && isAdmitted(own, got)
 		case len(own) > 1 && (f == partial || f == oneKey):
 			s.execute(own[:1])
 		}
-		return recorded
 	})
 }
 
@@ -198,12 +195,11 @@ func (s *sharedLogs) execute(takes []store.Take) []store.Answer {
 
 func (s *faultyStore) Settle(ctx context.Context, m store.Settlement) error {
 	sent := time.Now()
-	return s.call(ctx, "settle "+m.Key.Text, func(f fault) bool {
+	return s.call(ctx, "settle "+m.Key.Text, func(f fault) {
 		if executed(f) {
 			s.checkAge(&m, sent)
 			s.logs.Settle(&m)
 		}
-		return executed(f)
 	})
 }
 
@@ -221,11 +217,10 @@ func (s *sharedLogs) checkAge(m *store.Settlement, sent time.Time) {
 func (s *faultyStore) Merge(ctx context.Context, m store.MergeRequest) error {
 	m.Entries = slices.Clone(m.Entries)
 	sent := time.Now()
-	return s.call(ctx, "merge "+m.Key.Text, func(f fault) bool {
+	return s.call(ctx, "merge "+m.Key.Text, func(f fault) {
 		if executed(f) {
 			s.logs.Merge(s.merged(&m, time.Since(sent)))
 		}
-		return executed(f)
 	})
 }
 
@@ -243,30 +238,28 @@ func (s *sharedLogs) merged(m *store.MergeRequest, late time.Duration) *store.Me
 }
 
 func (s *faultyStore) Renew(ctx context.Context, r store.Renewal) error {
-	return s.call(ctx, "renew "+r.Key.Text, func(f fault) bool {
+	return s.call(ctx, "renew "+r.Key.Text, func(f fault) {
 		if executed(f) {
 			s.logs.Renew(&r)
 		}
-		return executed(f)
 	})
 }
 
 func (s *faultyStore) Log(ctx context.Context, k store.Key, l *store.Limit) (e []store.Entry, err error) {
-	err = s.call(ctx, "log "+k.Text, func(fault) bool { e = s.logs.Log(&k, l); return true })
+	err = s.call(ctx, "log "+k.Text, func(fault) { e = s.logs.Log(&k, l) })
 	return e, err
 }
 
 func (s *faultyStore) Reset(ctx context.Context, k store.Key, limits []*store.Limit, young time.Duration) error {
-	return s.call(ctx, "reset "+k.Text, func(f fault) bool {
+	return s.call(ctx, "reset "+k.Text, func(f fault) {
 		if executed(f) {
 			s.logs.Reset(&k, limits, young)
 		}
-		return executed(f)
 	})
 }
 
 func (s *faultyStore) Ping(ctx context.Context) error {
-	return s.call(ctx, "ping", func(fault) bool { return true })
+	return s.call(ctx, "ping", func(fault) {})
 }
 
 // asked returns what was asked since the last call of asked.

@@ -48,7 +48,7 @@ type Config struct {
 	Lease     time.Duration // of units that are taken ahead, which the windows of all limits have in addition; 0: none
 
 	StoreCalls func(context.Context, event.StoreCall) // is called after each call to the store, unless it is nil
-	Freed      func(*store.Key)                       // is called when a unit is given back later, unless it is nil
+	Freed      func(*store.Key)                       // is called when a unit is given back later
 }
 
 // Guard calls a store that may not answer. [New] makes one. It is safe for concurrent use.
@@ -67,11 +67,10 @@ type Guard struct {
 	lastFailed atomic.Pointer[store.Take]       // a peek that may be a ping
 	pings      atomic.Int32                     // under way
 
-	unanswered atomic.Uint64 // requests that the store has not answered, of those that had not waited for a replay
-	caughtUp   atomic.Uint64 // how many of them there were when all backlogs were replayed last
+	// How many requests the store has not answered since all logs were replayed, of those that had not waited for that.
+	unanswered atomic.Uint64
 
 	replaying  atomic.Bool // a goroutine replays all backlogs
-	lostLogged uint64      // units, by that goroutine
 	wake       chan struct{}
 	background context.Context //nolint:containedctx // of what goes on until Close has ended
 	cancel     context.CancelFunc
@@ -86,32 +85,31 @@ func New(c Config) *Guard {
 		g.leases = &leases{start: time.Now(), length: c.Lease}
 		c.DenyCache = min(c.DenyCache, c.Lease) // as units come back when leases of other processes are settled
 	}
-	g.breaker.start = time.Now()
-	g.denials = denycache.New(c.DenyCache, localKeys(&c))
-	g.record = newRecord(c.LocalKeys, g.store.settler != nil, g.startReplays)
+	inOutages := 0
+	if c.Failure == Local {
+		inOutages = c.LocalKeys
+	}
+	g.denials = denycache.New(c.DenyCache, inOutages)
+	g.record = newRecord(c.LocalKeys, g.startReplays)
 	g.log = outageLog{policy: c.Policy, failure: c.Label}
-	g.Permits = permits.New(permitLogs{g}, g.freed)
+	g.Permits = permits.New(permitLogs{g}, c.Freed)
 	g.background, g.cancel = context.WithCancel(context.Background())
 	g.closed = sync.OnceValue(g.close)
 	g.lastError.Store(&store.StoreError{Err: errors.New("it has not answered")})
 	return g
 }
 
-// localKeys is how many keys are counted in this process in an outage.
-func localKeys(c *Config) int {
-	if c.Failure != Local {
-		return 0
-	}
-	return c.LocalKeys
-}
-
 // Within returns a context for several calls about one decision, which end within one timeout together. It does not end
 // with ctx, since a take whose caller has left is counted nevertheless.
 func (g *Guard) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.(*within.Context); ok {
-		return ctx, func() {}
+	return g.within(ctx)
+}
+
+func (g *Guard) within(ctx context.Context) (c *within.Context, end context.CancelFunc) {
+	if c, ok := ctx.(*within.Context); ok {
+		return c, func() {}
 	}
-	c := within.New(ctx, g.config.Timeout)
+	c = within.New(ctx, g.config.Timeout)
 	return c, c.Cancel
 }
 
@@ -120,13 +118,6 @@ func (g *Guard) Open() bool { return g.config.Failure == Open }
 
 // Answers reports whether the store is asked.
 func (g *Guard) Answers() bool { return !g.isOpen() }
-
-// freed tells that something of a key was given back later than by the caller who did so.
-func (g *Guard) freed(key *store.Key) {
-	if g.config.Freed != nil {
-		g.config.Freed(key)
-	}
-}
 
 // Stats is a snapshot of a guard. The counters are of the time since it was made.
 type Stats struct {

@@ -604,7 +604,6 @@ func TestChangesDuringAReplay(t *testing.T) {
 				}
 			}
 			w.asked()
-			wait("ping")
 			wait("settle k")
 			noError(t, w.settle(b, 1)) // while a is settled
 			wait("settle k")
@@ -632,7 +631,7 @@ func decideDuringReplays(t *testing.T) {
 	}
 	s := &flapping{faultyStore: newSharedLogs().connect()}
 	w := &world{t: t, faultyStore: s.faultyStore}
-	w.guard = New(Config{Store: s, Timeout: time.Minute, LocalKeys: 1})
+	w.guard = New(Config{Store: s, Timeout: time.Minute, LocalKeys: 1, Freed: func(*store.Key) {}})
 	l := newModelLog("k", callers*each, time.Hour)
 	var all sync.WaitGroup
 	for range callers {
@@ -640,7 +639,7 @@ func decideDuringReplays(t *testing.T) {
 			for i := range each {
 				q := w.take(1, store.ModeCharge, l)
 				if i%undone == 0 {
-					w.guard.GiveBack(t.Context(), store.Settlement{
+					w.guard.Settle(t.Context(), store.Settlement{
 						Key: l.key, Limit: l.limit, ID: q.takes[0].ID, Was: 1, Age: time.Since(q.sent),
 					}, q.from == event.Local)
 				}
@@ -792,7 +791,8 @@ func TestReplaysThatFail(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		w.asked()
 		time.Sleep(10 * time.Second)
-		if n := strings.Count(w.asked(), "merge"); n < 16*6 || n > 40*10 {
+		// Those in flight when the last of mostFailed fails are tried, too.
+		if n := strings.Count(w.asked(), "merge"); n < mostFailed*6 || n > (mostFailed+mostReplays)*12 {
 			t.Errorf("%d replays were tried in 10 s", n)
 		}
 		w.faults(func() fault {
@@ -807,8 +807,7 @@ func TestReplaysThatFail(t *testing.T) {
 	})
 }
 
-// A take whose caller has left, and that is denied here, is removed when its call has ended. One that was not recorded
-// needs no settlement.
+// A take whose caller has left, and that is denied here, is removed when its call has ended.
 func TestDeniedAfterLeaving(t *testing.T) {
 	for _, f := range []fault{leaves, drops, waits} {
 		inWorld(t, func(w *world) {
@@ -821,11 +820,7 @@ func TestDeniedAfterLeaving(t *testing.T) {
 			w.down(f)
 			wantFrom(t, w.take(1, store.ModeCharge, l, other), event.Local, false)
 			w.up(0)
-			w.asked()
 			w.wantUnits(0, l, other)
-			if calls := w.asked(); (f == waits) == strings.Contains(calls, "settle") {
-				t.Errorf("%d: asked %s", f, calls)
-			}
 		})
 	}
 }
@@ -875,7 +870,7 @@ func TestOwedIsBounded(t *testing.T) {
 		l := newModelLog("k", 1, time.Hour)
 		w.take(1, store.ModeCharge, l)
 		for i := range 2 * mostOwed {
-			w.guard.record.owe(&store.Settlement{Key: l.key, Limit: l.limit, ID: uint64(i + 1), Was: 1}, true)
+			w.guard.owe(&store.Settlement{Key: l.key, Limit: l.limit, ID: uint64(i + 1), Was: 1})
 		}
 		if s := w.guard.Stats(); s.Backlog != mostOwed {
 			t.Errorf("%+v", s)
@@ -883,7 +878,7 @@ func TestOwedIsBounded(t *testing.T) {
 		w.wantUnits(1, l)
 		w.asked()
 		for _, age := range []time.Duration{0, 2 * time.Hour} { // which has left the window
-			w.guard.record.owe(&store.Settlement{Key: l.key, Limit: l.limit, ID: newID(), Was: 1, Age: age}, true)
+			w.guard.owe(&store.Settlement{Key: l.key, Limit: l.limit, ID: newID(), Was: 1, Age: age})
 		}
 		w.wantUnits(1, l)
 		if calls := w.asked(); calls != "settle k" {
@@ -967,7 +962,7 @@ func TestAdd(t *testing.T) {
 				}
 			}
 			if undo {
-				w.guard.GiveBack(t.Context(), store.Settlement{
+				w.guard.Settle(t.Context(), store.Settlement{
 					Key: l.key, Limit: l.limit, ID: take.ID, Was: 2, Age: 4 * time.Minute,
 				}, false)
 				take.Cost = 0
@@ -983,6 +978,49 @@ func TestAdd(t *testing.T) {
 	}
 }
 
+// What the store did not hear of a take that it has admitted, it hears when it answers again, whatever the policy is.
+func TestSettlementsThatFail(t *testing.T) {
+	for _, policy := range []Failure{Local, Open, Closed} {
+		for _, f := range []fault{drops, loses, leaves, waits} {
+			inWorld(t, func(w *world) {
+				l := newModelLog("k", 9, time.Hour)
+				undone, settled := w.take(3, store.ModeCharge, l), w.take(4, store.ModeCharge, l)
+				w.down(f)
+				w.settle(undone, 0)
+				w.settle(settled, 2)
+				time.Sleep(time.Minute)
+				w.up(0)
+				w.wantUnits(2, l)
+			}, with(policy))
+		}
+	}
+}
+
+// Where only the second call of Add is not answered, its units are added later under FailLocal, or it returns an error.
+func TestAddIsHalfDone(t *testing.T) {
+	for _, policy := range []Failure{Local, Open, Closed} {
+		for _, f := range []fault{drops, loses, leaves} {
+			inWorld(t, func(w *world) {
+				l := newModelLog("k", 9, time.Hour)
+				w.faults(func() fault {
+					if strings.HasPrefix(w.calls[len(w.calls)-1], "merge") {
+						return f
+					}
+					return answers
+				})
+				err := w.guard.Add(t.Context(), &store.Take{Key: l.key, Limit: l.limit, ID: newID(), Cost: 3}, 0)
+				if (err == nil) != (policy == Local) { // which records it in this process
+					t.Errorf("%v, fault %d: %v", policy, f, err)
+				}
+				w.up(0)
+				if policy == Local {
+					w.wantUnits(3, l)
+				}
+			}, with(policy))
+		}
+	}
+}
+
 // What is added is in the log, although something else is to be settled in it.
 func TestAddBesideABacklog(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -993,6 +1031,23 @@ func TestAddBesideABacklog(t *testing.T) {
 		noError(t, w.guard.Add(t.Context(), &store.Take{Key: l.key, Limit: l.limit, ID: newID(), Cost: 3}, 0))
 		w.wantUnits(3, l)
 	}, with(Closed))
+}
+
+// What a store has no method for is an error that names the method. A Reset of no logs does nothing.
+func TestStoreWithoutMethods(t *testing.T) {
+	inWorld(t, func(w *world) {
+		g := New(Config{Store: struct{ store.Store }{w.faultyStore}, Policy: "p", Timeout: time.Second, LocalKeys: 10})
+		l := newModelLog("k", 9, time.Hour)
+		settled := g.Settle(t.Context(), store.Settlement{Key: l.key, Limit: l.limit, ID: 1, Was: 2}, false)
+		added := g.Add(t.Context(), &store.Take{Key: l.key, Limit: l.limit, ID: 1, Cost: 3}, 0)
+		for method, err := range map[string]error{"Settle": settled, "Merge": added} {
+			if e := (*store.ConfigError)(nil); !errors.As(err, &e) || e.Option != method {
+				t.Errorf("%s: %v", method, err)
+			}
+		}
+		noError(t, g.Reset(t.Context(), l.key, nil))
+		noError(t, g.Close())
+	})
 }
 
 // Reset forgets what was admitted here, and what was to be replayed.
@@ -1065,13 +1120,16 @@ func TestPermitsInAnOutage(t *testing.T) {
 					Key: l.key, Limit: l.limit, ID: q.takes[0].ID, Degraded: q.from == event.Local,
 				}})
 			}
-			take := func(from event.Source, allowed bool) *permits.Held {
+			take := func(from event.Source, allowed bool) (held *permits.Held) {
 				t.Helper()
 				q := w.take(1, store.ModeCharge, l)
-				if wantFrom(t, q, from, allowed); !allowed {
-					return nil
+				if q.allowed() {
+					held = hold(q)
 				}
-				return hold(q)
+				if q.from != from || (held != nil) != allowed {
+					t.Errorf("%d: from %v, %v, want %v, %t", f, q.from, held, from, allowed)
+				}
+				return held
 			}
 			first := take(event.Store, true)
 			time.Sleep(2 * l.limit.Window) // it is renewed here as well
@@ -1126,18 +1184,39 @@ func TestReleaseDuringARenewal(t *testing.T) {
 	})
 }
 
+// A permit that was admitted without the store is given back where a renewal has added it, although its take, whose
+// call is under way, is never sent.
+func TestReleaseDuringATake(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := newModelLog("k", 3, time.Hour)
+		l.limit.Permits = true
+		w.down(waits)
+		q := w.take(1, store.ModeCharge, l)
+		held := w.guard.Permits.Hold(t.Context(), []permits.Permit{{
+			Key: l.key, Limit: l.limit, ID: q.takes[0].ID, Degraded: true,
+		}})
+		w.up(0)
+		w.guard.Permits.Hasten()
+		time.Sleep(10 * time.Millisecond)
+		noError(t, held.Release(t.Context()))
+		w.wantUnits(0, l)
+	}, with(Open))
+}
+
 // What is owed again while it is settled is settled again, since a renewal may have come between.
 func TestOwedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
-		l, rec := newModelLog("k", 3, time.Hour), w.guard.record
+		l := newModelLog("k", 3, time.Hour)
 		s := &store.Settlement{Key: l.key, Limit: l.limit, ID: newID(), Was: 1}
-		rec.owe(s, false)
-		b := rec.behind(&l.key, l.limit)
-		due := rec.due(b, rec.now())
-		rec.owe(s, false)
-		noError(t, w.guard.settleOwed(b, &due[0]))
-		if rec.behind(&l.key, l.limit) == nil {
-			t.Error("it is not settled again")
+		w.up(50 * time.Millisecond)
+		w.guard.owe(s)
+		for w.asked() == "" {
+			time.Sleep(10 * time.Millisecond)
+		}
+		w.guard.owe(s)
+		w.wantUnits(0, l)
+		if calls := w.asked(); calls != "settle k" {
+			t.Errorf("asked %q, want a second settlement", calls)
 		}
 	})
 }
@@ -1303,7 +1382,10 @@ func TestOutageLogAfterAShortOne(t *testing.T) {
 // A take allocates little, and a repeated denial nothing.
 func TestAllocations(t *testing.T) {
 	s := newSharedLogs().connect()
-	g := New(Config{Store: answering{s}, Policy: "p", Timeout: time.Minute, DenyCache: time.Hour, LocalKeys: 1000})
+	g := New(Config{
+		Store: answering{s}, Policy: "p", Timeout: time.Minute, DenyCache: time.Hour, LocalKeys: 1000,
+		Freed: func(*store.Key) {},
+	})
 	defer g.Close()
 	l := newModelLog("k", 1_000_000, time.Hour)
 	if n := testing.AllocsPerRun(100, func() {

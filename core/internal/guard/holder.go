@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -17,26 +16,25 @@ import (
 // the key that have another list are not leased.
 const (
 	leastDemand   = 6  // requests in the time of a lease, which costs the store more than a take
-	sureDemand    = 48 // requests in that time after which the time before does not matter
 	leastUsed     = 2  // units of a lease
 	leastUnits    = 4  // to ask for, since more are seldom missing to others
 	part          = 4  // of what is left, which the processes share
 	mostProcesses = 16 // that count
-	mostHolders   = 65_536
-	counters      = 65_536 // half a megabyte
-	idleLeases    = 4      // for so many times the length of a lease a holder without one is kept
+	idleLeases    = 4  // for so many times the length of a lease a holder without one is kept
 )
 
 // leases are what this process has taken ahead.
 type leases struct {
 	start  time.Time
 	length time.Duration
-	demand [counters]atomic.Uint64 // see counted
-	count  atomic.Int64            // of holders
-	shards [256]struct {
-		mu      sync.RWMutex
-		holders map[uint64]*holder // by the hash of the key, which is of one list
-	}
+	count  atomic.Int64 // of holders
+	slots  [65_536]slot // by the hash of the key; they take a megabyte
+}
+
+// slot is of some keys, of which one may have a holder: the first that needs one.
+type slot struct {
+	demand atomic.Uint64 // 32 bits each have the number of a period, and how many requests there were: see counted
+	holder atomic.Pointer[holder]
 }
 
 // holder is what this process knows of one list of takes, which are of one key.
@@ -81,83 +79,71 @@ func (h *holder) isOf(takes []store.Take) bool {
 	})
 }
 
-// find returns the holder of a key, or nil. It may be of another list.
+func (ls *leases) slot(k *store.Key) *slot { return &ls.slots[k.Hash()%uint64(len(ls.slots))] }
+
+// find returns the holder of a key, or nil. It may be of another key or list.
 func (ls *leases) find(key *store.Key) *holder {
 	if ls == nil || ls.count.Load() == 0 {
 		return nil
 	}
-	hash := key.Hash()
-	sh := &ls.shards[hash%uint64(len(ls.shards))]
-	sh.mu.RLock()
-	defer sh.mu.RUnlock()
-	return sh.holders[hash]
+	return ls.slot(key).holder.Load()
 }
 
 // all returns all holders.
 func (ls *leases) all() (all []*holder) {
-	for i := 0; ls != nil && i < len(ls.shards); i++ {
-		sh := &ls.shards[i]
-		sh.mu.RLock()
-		all = slices.AppendSeq(all, maps.Values(sh.holders))
-		sh.mu.RUnlock()
+	if ls == nil || ls.count.Load() == 0 {
+		return nil
+	}
+	for i := range ls.slots {
+		if h := ls.slots[i].holder.Load(); h != nil {
+			all = append(all, h)
+		}
 	}
 	return all
 }
 
-// wanted counts a request of a key without a holder, and returns one if there are many, or nil. It is idle if it has no
-// lease for some time.
-func (ls *leases) wanted(takes []store.Take, idle func(*holder)) *holder {
-	hash := takes[0].Key.Hash()
-	n, before := ls.counted(hash, uint64(ls.instant().Mono/ls.length))
-	if before < leastDemand && n < sureDemand || ls.count.Load() >= mostHolders {
+// wanted counts a request of a key without a holder, and returns one if there are many, or nil.
+func (g *Guard) wanted(takes []store.Take) *holder {
+	ls := g.leases
+	s := ls.slot(&takes[0].Key)
+	n := s.counted(uint64(ls.instant().Mono / ls.length))
+	if n < leastDemand {
 		return nil
 	}
-	sh := &ls.shards[hash%uint64(len(ls.shards))]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if h := sh.holders[hash]; h != nil {
-		return h
-	}
-	h := &holder{leases: ls, takes: slices.Clone(takes), size: max(n, before), used: leastDemand, seen: mostProcesses}
+	h := &holder{leases: ls, takes: slices.Clone(takes), size: n, used: leastDemand, seen: mostProcesses}
 	for key, i := takes[0].Key.Clone(), 0; i < len(takes); i++ {
 		h.takes[i].Key = key
 	}
 	h.mu.Lock() // as its timer may end at once
 	defer h.mu.Unlock()
-	h.timer = time.AfterFunc(ls.length, func() { idle(h) })
-	if sh.holders == nil {
-		sh.holders = make(map[uint64]*holder)
+	h.timer = time.AfterFunc(ls.length, func() { g.idle(h) })
+	if !s.holder.CompareAndSwap(nil, h) {
+		h.timer.Stop()
+		return s.holder.Load()
 	}
-	sh.holders[hash] = h
 	ls.count.Add(1)
 	return h
 }
 
 func (ls *leases) remove(h *holder) {
-	hash := h.takes[0].Key.Hash()
-	sh := &ls.shards[hash%uint64(len(ls.shards))]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.holders[hash] == h {
-		delete(sh.holders, hash)
+	if ls.slot(&h.takes[0].Key).holder.CompareAndSwap(h, nil) {
 		ls.count.Add(-1)
 	}
 }
 
-// counted counts a request in a period, and returns how many there were in it, and in the periods before on average, of
-// which each counts three quarters of the one after it. Keys share counters: 32 bits have the period, 16 each the
-// sixteenths of that average and the requests in the period.
-func (ls *leases) counted(hash, period uint64) (in, before int) {
-	at := &ls.demand[hash%counters]
+// counted counts a request in a period, and returns how many there are in a period on average. Each period counts three
+// quarters of the one after it.
+func (s *slot) counted(period uint64) int {
+	const one = 64 // so that little is lost by rounding
 	for {
-		old := at.Load()
-		average, n := old>>16&0xffff, old&0xffff
-		for passed := uint32(period) - uint32(old>>32); passed > 0 && average+n > 0; passed-- {
-			average, n = (3*average+min(16*n, 0xffff))/4, 0
+		old := s.demand.Load()
+		sum := old & math.MaxUint32
+		for passed := uint32(period) - uint32(old>>32); passed > 0 && sum > 0; passed-- {
+			sum = sum * 3 / 4
 		}
-		n = min(n+1, 0xffff)
-		if at.CompareAndSwap(old, period<<32|average<<16|n) {
-			return int(n), int(average / 16)
+		sum += one
+		if s.demand.CompareAndSwap(old, period<<32|sum) {
+			return int(sum / (4 * one))
 		}
 	}
 }

@@ -1,8 +1,8 @@
 package guard
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/sashlimit/sash/core/event"
@@ -50,20 +50,18 @@ func (g *Guard) TakeLeased(
 		return u, from, err
 	}
 	h := g.leases.find(&takes[0].Key)
-	if h != nil {
-		if u = h.spend(takes, answers); u.IsLeased() {
-			return u, event.Lease, nil
-		}
+	if u = h.spend(takes, answers); u.IsLeased() {
+		return u, event.Lease, nil
 	}
 	if g.denials.Lookup(takes, answers) {
 		return u, event.Cache, nil
 	}
 	if h == nil {
-		h = g.leases.wanted(takes, g.idle)
+		h = g.wanted(takes)
 	}
 	ctx, cancel := g.Within(ctx)
 	defer cancel()
-	if h != nil && h.isOf(takes) && !g.breaker.failing.Load() && !g.closing.Load() { //nolint:nestif // one way each
+	if h != nil && h.isOf(takes) && !g.breaker.isFailing() && !g.closing.Load() { //nolint:nestif // one way each
 		own, wait, ended := h.begin()
 		if ended != nil {
 			go g.settleLease(context.Background(), ended) //nolint:gosec // it does not end with the request
@@ -78,18 +76,13 @@ func (g *Guard) TakeLeased(
 			}
 			if ctx.Err() != nil { // they all waited for one call, which counts as one failure
 				setID(takes, newID())
-				from, err = g.withoutStore(takes, answers, false, errNoUnits)
+				from, err = g.withoutStore(takes, answers, false, errNoAnswer)
 				return u, from, err
 			}
 		}
 	}
 	from, err = g.decide(ctx, takes, answers)
 	return u, from, err
-}
-
-var errNoUnits = &store.StoreError{
-	Class: "timeout", Err: errors.New("units for several requests were not taken in time"),
-	Advice: "find out why the store is slow",
 }
 
 // await waits until done is closed, or for the end of ctx.
@@ -102,6 +95,9 @@ func await(ctx context.Context, done <-chan struct{}) {
 
 // spend takes the unit of a request from the lease in hand, and answers it. It returns no use if there is none.
 func (h *holder) spend(takes []store.Take, answers []store.Answer) Use {
+	if h == nil {
+		return Use{}
+	}
 	var at lease.Instant
 	h.mu.Lock()
 	l := h.hand
@@ -131,27 +127,26 @@ func (g *Guard) book(
 ) (u Use, from event.Source, err error) {
 	setID(own, newID())
 	got := make([]store.Answer, len(own))
-	known, sent := g.denials.Ask(own), g.leases.instant()
+	begun, sent := time.Now(), g.leases.instant()
 	asked, err := g.ask(ctx, own, got)
 	l := g.booked(h, own, got, sent)
 	setID(takes, newID())
 	switch {
 	case err != nil:
 		if asked {
-			land := g.fly(err, own)
+			g.fly(err, own)
 			g.disown(own)
-			land()
 		}
 		from, err = g.withoutStore(takes, answers, false, err)
 		return u, from, err
 	case l != nil:
-		g.denials.Note(own, got, known)
+		g.denials.Note(own, got, begun)
 		return l.answer(answers, 1, l.answered), event.Store, nil
 	case takes[0].Mode == store.ModeChargeDenied: // the denial is to be recorded
 		from, err = g.decide(ctx, takes, answers)
 		return u, from, err
 	}
-	g.denials.Note(own, got, known)
+	g.denials.Note(own, got, begun)
 	copy(answers, got)
 	return u, event.Store, nil
 }
@@ -250,21 +245,20 @@ func (g *Guard) settleSum(ctx context.Context, l *held) (failed error) {
 		s := &store.Settlement{
 			Key: l.takes[i].Key, Limit: l.takes[i].Limit, ID: l.id, Was: was, Cost: sum, Age: l.instant().Mono - l.sent,
 		}
-		if _, err := g.settle(ctx, s, false); err != nil {
+		later, err := g.settle(ctx, s, false)
+		if g.config.Failure != Local {
+			failed = cmp.Or(err, failed)
+		} else if later || err != nil {
 			g.keepLease(s)
-			if g.config.Failure != Local {
-				failed = err
-			}
 		}
 		g.denials.Forget(&s.Key, s.Limit)
 	}
 	return failed
 }
 
-// keepLease records the settlement of a lease for a replay. What was used of the lease counts in this process too.
+// keepLease has what was used of a lease count in this process, too.
 func (g *Guard) keepLease(s *store.Settlement) {
-	g.record.owe(s, false)
-	if g.config.Failure == Local && s.Cost > 0 {
+	if s.Cost > 0 {
 		at := g.record.now() - s.Age // before the log reads its clock
 		g.record.Merge(&store.MergeRequest{
 			Key: s.Key, Limit: s.Limit, Entries: []store.Entry{{ID: s.ID, Cost: s.Cost, Age: s.Age}},

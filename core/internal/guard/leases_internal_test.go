@@ -50,7 +50,7 @@ func newFleet(t *testing.T, r *rand.Rand, processes int, d time.Duration, limits
 		f.links = append(f.links, link)
 		f.guards = append(f.guards, New(Config{
 			Store: link, Policy: "p", Failure: Local, Timeout: 100 * time.Millisecond, DenyCache: time.Second,
-			LocalKeys: 100, Lease: d,
+			LocalKeys: 100, Lease: d, Freed: func(*store.Key) {},
 		}))
 	}
 	time.Sleep(time.Minute) // so that an instant is not an age

@@ -23,6 +23,7 @@ type outageLog struct {
 
 	mu   sync.Mutex
 	last time.Time // when the beginning of an outage was last logged
+	lost uint64    // units, of which a line has told
 }
 
 // failed notes that a call about a key has failed. isFailing reports whether another one was answered meanwhile.
@@ -42,20 +43,20 @@ func (l *outageLog) failed(err *store.StoreError, k *store.Key, isFailing func()
 		slog.String("advice", unlessNames(err.Advice, k, "")))
 }
 
-// answered notes that a call was answered after others had failed.
-func (l *outageLog) answered() {
+// answered notes that a call was answered after others had failed, when so many units were lost.
+func (l *outageLog) answered(lost uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.logged.Swap(false) {
+	switch {
+	case !l.logged.Swap(false):
+	case lost > l.lost:
+		l.log(slog.LevelWarn, "sash: the store answers again, and will not know of all that was admitted without it",
+			slog.Uint64("units", lost-l.lost),
+			slog.String("advice", "the outage had more keys than WithFailLocalKeys has room for"))
+		l.lost = lost
+	default:
 		l.log(slog.LevelInfo, "sash: the store answers again")
 	}
-}
-
-// lost notes that units cannot be replayed.
-func (l *outageLog) lost(units uint64) {
-	l.log(slog.LevelWarn, "sash: not all that was admitted without the store could be replayed",
-		slog.Uint64("units", units),
-		slog.String("advice", "the outage had more keys than WithFailLocalKeys has room for"))
 }
 
 func (l *outageLog) log(level slog.Level, text string, more ...slog.Attr) {

@@ -1,9 +1,9 @@
 package guard
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,7 +16,7 @@ import (
 const (
 	pageSize    = 500         // entries added to a log of the store by one call
 	fewOwed     = 16          // settlements that a request waits for
-	mostReplays = 16          // logs that are replayed at the same time, and settlements of one log
+	mostReplays = 32          // logs that are replayed at the same time, and settlements of one log
 	mostFailed  = 16          // replays in a row, until the others are not tried
 	mostRuns    = 3           // of one log in a row
 	retryOne    = time.Second // after an error about one log
@@ -35,24 +35,23 @@ var errReplaying = &store.StoreError{
 }
 
 var errNoAnswer = &store.StoreError{
-	Class: "timeout", Err: errors.New("a replay before the request was not answered in time"),
+	Class: "timeout", Err: errors.New("a call before the request was not answered in time"),
 	Advice: "find out why the store is slow",
 }
 
 // run is a replay.
 type run struct {
+	since  time.Duration // entries of this process from then on are still to be merged
+	takes  int           // that were decided here before it began
 	isLong bool          // it has more than a page, so no request waits for it
 	done   chan struct{} // closed when it is
 	err    error         // once it is done
 }
 
-// hasCaughtUp reports whether all logs were replayed since a call was last not answered. What is decided here
-// afterwards is decided by requests that have waited for this, and nobody waits for it: where a reply takes more than
-// half the time of a decision, there would always be something to wait for.
-func (g *Guard) hasCaughtUp() bool { return g.caughtUp.Load() == g.unanswered.Load() }
-
 // replayFirst waits until the store has what it lacks of the logs of a request, so that it can decide it. It fails if
-// that takes long.
+// that takes long. Once all logs were replayed, what is decided here is decided by requests that have waited for this,
+// and nobody waits for it: where a reply takes more than half the time of a decision, there would always be something
+// to wait for.
 func (g *Guard) replayFirst(ctx context.Context, takes []store.Take) (waited bool, err error) {
 	for i := range takes {
 		for b := g.record.behind(&takes[i].Key, takes[i].Limit); b != nil; {
@@ -70,7 +69,7 @@ func (g *Guard) replayFirst(ctx context.Context, takes []store.Take) (waited boo
 					return waited, r.err
 				}
 			case <-ctx.Done():
-				if g.breaker.failing.Load() {
+				if g.breaker.isFailing() {
 					return waited, g.lastError.Load() // which tells why there is no answer
 				}
 				return waited, errNoAnswer
@@ -91,91 +90,74 @@ func (g *Guard) startReplay(b *backlog) (*run, error) {
 	case g.record.now() < b.retry:
 		return nil, b.err
 	}
-	r := &run{isLong: b.takes > pageSize || len(b.owed) > fewOwed, done: make(chan struct{})}
-	b.run = r
+	due, since := slices.Collect(maps.Keys(b.book)), b.since
+	r := &run{
+		since: since, takes: b.takes, isLong: b.takes > pageSize || b.due > fewOwed, done: make(chan struct{}),
+	}
+	b.since, b.run = nothing, r
 	go func() {
-		r.err = g.replay(b)
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		r.err = g.replay(b, due, since)
+		g.record.changed(b, func() {
+			if b.run, b.err = nil, r.err; r.since == nothing {
+				b.takes -= r.takes
+			}
+			b.since = min(b.since, r.since)
+			if r.err != nil && !errors.Is(r.err, errReplaying) && !store.IsOutage(r.err) {
+				b.retry = g.record.now() + retryOne
+			}
+		})
 		close(r.done)
-		if b.run, b.err = nil, r.err; r.err != nil && !errors.Is(r.err, errReplaying) && !store.IsOutage(r.err) {
-			b.retry = g.record.now() + retryOne
-		}
-		g.record.removeIfDone(b)
 	}()
 	return r, nil
 }
 
-// replay replays what is in a backlog when it begins. What is settled meanwhile is owed, and done by the next one.
-func (g *Guard) replay(b *backlog) error {
-	rec := g.record
-	b.mu.Lock()
-	changes, since, now := b.changes, b.since, rec.now()
-	b.added = nothing
-	due := rec.due(b, now)
-	b.mu.Unlock()
+// replay replays what is in a backlog when it begins: the takes that are due and the entries since an instant. What is
+// settled meanwhile is done by the next one.
+func (g *Guard) replay(b *backlog, due []uint64, since time.Duration) error {
 	// What is settled first is then found by a merge, which looks for an entry of the same cost.
-	err := parallel(due, new(atomic.Int64), 1, func(d *settling) error { return g.settleOwed(b, d) })
+	err := parallel(due, 1, func(id *uint64) error { return g.settleOwed(b, *id) })
 	if err != nil {
 		return err
 	}
-	rec.sent.Store(int64(rec.now())) // before the entries are read
-	for page := range slices.Chunk(rec.from(b, since), pageSize) {
+	g.record.sent.Store(int64(g.record.now())) // before the entries are read
+	for page := range slices.Chunk(g.record.from(b, since), pageSize) {
 		if again, err := g.mergePage(b, page); again || err != nil {
 			return err
 		}
-		b.mu.Lock()
-		if b.since < nothing { // otherwise it was reset
-			b.since = min(rec.at(&page[len(page)-1]), b.added) // what was added may not have been read
-		}
-		b.mu.Unlock()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.changes == changes {
-		rec.takes.Add(int64(len(b.owed) - b.takes))
-		b.since, b.takes = nothing, len(b.owed)
-	}
+	b.run.since = nothing
 	return nil
-}
-
-// settling is a settlement that is owed, and how often it was owed again until then.
-type settling struct {
-	store.Settlement
-
-	again int
-}
-
-// due returns the settlements that are owed. The caller holds the lock.
-func (rec *record) due(b *backlog, now time.Duration) (all []settling) {
-	for id, o := range b.owed {
-		if age := now - o.at; age > b.limit.Window+ageSlack { // the take has left the window
-			rec.forgive(b, id)
-		} else {
-			all = append(all, settling{store.Settlement{
-				Key: b.key, Limit: b.limit, ID: id, Was: o.was, Cost: o.cost, Age: age,
-			}, o.again})
-		}
-	}
-	return all
 }
 
 // settleOwed settles a take, which is then not owed any more unless it was settled again meanwhile: to the same cost
 // too, since the renewal of a permit may have come between.
-func (g *Guard) settleOwed(b *backlog, d *settling) error {
-	err := g.aside(b, event.Settle, func(ctx context.Context) error {
-		return g.store.settler.Settle(ctx, d.Settlement)
+func (g *Guard) settleOwed(b *backlog, id uint64) error {
+	var s store.Settlement
+	changes := 0
+	g.record.changed(b, func() {
+		o := b.book[id]
+		if o == nil || o.calls > 0 {
+			return
+		}
+		s = store.Settlement{
+			Key: b.key, Limit: b.limit, ID: id, Was: o.was, Cost: o.cost, Age: g.record.now() - o.at,
+		}
+		b.call(id)
+		if changes = o.changes; s.Age > b.limit.Window+ageSlack { // the take has left the window
+			o.isOwed, s.Limit = false, nil
+			g.record.land(b, id)
+		}
 	})
-	if err != nil {
-		return err
+	if s.Limit == nil {
+		return nil
 	}
-	g.freed(&b.key)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if o, ok := b.owed[d.ID]; ok && o.again == d.again {
-		g.record.forgive(b, d.ID)
+	err := g.aside(b, event.Settle, func(ctx context.Context) error { return g.store.settler.Settle(ctx, s) })
+	if g.ended(b, id, changes, err == nil); err == nil {
+		g.config.Freed(&b.key)
 	}
-	return nil
+	return err
 }
 
 // mergePage adds entries to the store's log. If one of them was settled since they were read, it adds nothing, and is
@@ -183,20 +165,18 @@ func (g *Guard) settleOwed(b *backlog, d *settling) error {
 // would have both.
 func (g *Guard) mergePage(b *backlog, page []store.Entry) (again bool, err error) {
 	now := g.record.now()
-	for i := range page {
-		if g.record.flights.changes(flightOf(page[i].ID, &b.key, b.limit)) {
-			return false, errReplaying
-		}
-	}
 	b.mu.Lock()
 	for i := range page {
 		page[i].Age = now - g.record.at(&page[i])
-		_, isOwed := b.owed[page[i].ID]
-		again = again || isOwed
+		if o := b.book[page[i].ID]; o != nil && o.isOwed {
+			if again = true; o.calls > 0 {
+				err = errReplaying
+			}
+		}
 	}
 	b.mu.Unlock()
 	if again {
-		return true, nil
+		return true, err
 	}
 	m := store.MergeRequest{Key: b.key, Limit: b.limit, Entries: page}
 	err = g.aside(b, event.Merge, func(ctx context.Context) error { return g.store.merger.Merge(ctx, m) })
@@ -204,6 +184,11 @@ func (g *Guard) mergePage(b *backlog, page []store.Entry) (again bool, err error
 		return false, err
 	}
 	g.record.replayed.Add(uint64(len(page)))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.run.since < nothing { // otherwise it was reset
+		b.run.since = g.record.at(&page[len(page)-1])
+	}
 	return false, nil
 }
 
@@ -218,25 +203,22 @@ func (g *Guard) aside(b *backlog, op event.Operation, f func(context.Context) er
 	patience := max(backgroundTimeouts*g.config.Timeout, pingInterval)
 	ctx, cancel := context.WithTimeout(g.background, patience)
 	defer cancel()
-	begun := g.breaker.now()
+	before := g.breaker.counted.Load()
 	err := g.store.call(ctx, op, f)
-	var left *store.LeftError
-	if errors.As(err, &left) {
-		ended := make(chan struct{})
-		left.Then(func(bool, error) { close(ended) })
-		<-ended
-	}
+	ended := make(chan struct{})
+	whenEnded(err, func() { close(ended) })
+	<-ended
 	if !store.IsOutage(err) {
-		g.report(begun, err)
+		g.report(before, err)
 	}
 	return g.noteError(err, &b.key, b.limit)
 }
 
 // parallel calls f for each item, several at the same time, until the store has not answered most times in a row. It
 // returns one of the errors.
-func parallel[T any](items []T, row *atomic.Int64, most int64, f func(*T) error) error {
+func parallel[T any](items []T, most int64, f func(*T) error) error {
 	var all sync.WaitGroup
-	var next atomic.Int64
+	var next, row atomic.Int64
 	var failed atomic.Pointer[error]
 	for range min(mostReplays, len(items)) {
 		all.Go(func() {
@@ -287,21 +269,17 @@ func (g *Guard) replayInBackground() {
 		case <-g.wake:
 		case <-time.After(jitter()):
 		}
-		if !g.isOpen() && (!g.breaker.failing.Load() || g.ping() == nil) {
+		if !g.isOpen() {
 			unanswered := g.unanswered.Load()
 			if g.replayAll(g.background) == nil { // otherwise it is repeated
-				g.caughtUp.Store(unanswered)
+				g.unanswered.CompareAndSwap(unanswered, 0)
 			}
 		} else if time.Since(tidied) >= tidyInterval {
-			g.record.pages(func([]*backlog) bool { return true })
+			g.record.all()
 			tidied = time.Now()
 		}
 		if g.record.backlogs.Load() > 0 {
 			continue
-		}
-		if lost := g.record.lost.Load(); lost > g.lostLogged {
-			g.log.lost(lost - g.lostLogged)
-			g.lostLogged = lost
 		}
 		g.replaying.Store(false)
 		// What was added before the Store has started no other goroutine, so this one does it.
@@ -311,28 +289,21 @@ func (g *Guard) replayInBackground() {
 	}
 }
 
-// replayAll replays each log, several at the same time, until the store does not answer. What is decided meanwhile is
-// replayed too, but not for ever.
-func (g *Guard) replayAll(ctx context.Context) (err error) {
-	var row atomic.Int64
-	for page := range g.record.pages {
-		failed := parallel(page, &row, mostFailed, func(b **backlog) error {
-			for n := 0; n < mostRuns && g.record.behind(&(*b).key, (*b).limit) == *b; n++ {
-				r, err := g.startReplay(*b)
-				if err != nil {
-					return err
-				}
-				if await(ctx, r.done); ctx.Err() != nil {
-					return ctx.Err()
-				} else if r.err != nil {
-					return r.err
-				}
+// replayAll replays each log, several at the same time, until the store does not answer. What is decided or settled
+// meanwhile is replayed too, but not for ever.
+func (g *Guard) replayAll(ctx context.Context) error {
+	return parallel(g.record.all(), mostFailed, func(b **backlog) error {
+		for n := 0; n < mostRuns && g.record.behind(&(*b).key, (*b).limit) == *b; n++ {
+			r, err := g.startReplay(*b)
+			if err != nil {
+				return err
 			}
-			return nil
-		})
-		if err = cmp.Or(failed, err); ctx.Err() != nil || row.Load() >= mostFailed {
-			return err
+			if await(ctx, r.done); ctx.Err() != nil {
+				return ctx.Err()
+			} else if r.err != nil {
+				return r.err
+			}
 		}
-	}
-	return err
+		return nil
+	})
 }

@@ -21,9 +21,9 @@ func (g *Guard) call(
 	}
 	ctx, cancel := g.Within(ctx)
 	defer cancel()
-	begun := g.breaker.now()
+	before := g.breaker.counted.Load()
 	err := g.store.call(ctx, op, f)
-	g.report(begun, err)
+	g.report(before, err)
 	return g.noteError(err, k, l)
 }
 
@@ -42,12 +42,12 @@ func (g *Guard) noteError(err error, k *store.Key, l *store.Limit) error {
 	last.Err = fmt.Errorf("not asked, after an earlier error: %w", failed.Err)
 	g.lastError.Store(&last)
 	g.lastFailed.Store(&store.Take{Key: k.Clone(), Limit: l, Cost: 1, ID: newID(), Mode: store.ModePeek})
-	g.log.failed(failed, k, g.breaker.failing.Load)
+	g.log.failed(failed, k, g.breaker.isFailing)
 	return err
 }
 
 // Settle changes the cost of a take. Degraded reports whether [Guard.Take] has returned event.Local for it. What a call
-// that is under way, or a replay, would undo is done afterwards.
+// that is under way, or a replay, would undo is done afterwards, and in a log of entries what has failed.
 func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) error {
 	defer g.denials.Forget(&s.Key, s.Limit)
 	switch {
@@ -62,43 +62,22 @@ func (g *Guard) Settle(ctx context.Context, s store.Settlement, degraded bool) e
 }
 
 // settle settles a take in the log of this process, which may have it whoever has decided it, since Add records there,
-// and in the store, one settlement of it at a time. It reports whether the store is told later.
+// and in the store, one settlement of it at a time. It reports whether the store is told later. If it returns an error
+// about a log of entries, the store is told later too.
 func (g *Guard) settle(ctx context.Context, s *store.Settlement, degraded bool) (later bool, err error) {
 	if g.store.settler == nil {
 		return false, g.store.lacks("Settle", "change what was recorded", "store.Settler")
 	}
-	alone := g.record.flights.begin(flightOf(s.ID, &s.Key, s.Limit), g.record.owedOf(s))
-	isHere := false
-	if g.config.Failure == Local && s.Limit.Algorithm == store.SlidingLog { // not before, or a replay could merge it
-		isHere = g.record.Settle(s)
-	}
-	if !alone {
-		return true, nil
-	}
-	one := []store.Take{{Key: s.Key, Limit: s.Limit, ID: s.ID}}
-	defer g.landed(one, true)
-	if g.record.settle(s, degraded, isHere) {
+	b, changes := g.begin(s, degraded)
+	if b == nil {
 		return true, nil
 	}
 	err = g.call(ctx, &s.Key, s.Limit, event.Settle, func(ctx context.Context) error {
 		return g.store.settler.Settle(ctx, *s)
 	})
-	land := g.fly(err, one)
-	if err != nil && isHere { // or a replay would merge it with a cost that the store does not know
-		g.record.owe(s, false)
-	}
-	land()
+	id, done := s.ID, err == nil || s.Limit.Algorithm != store.SlidingLog || errors.As(err, new(*store.ConfigError))
+	whenEnded(err, func() { g.ended(b, id, changes, done) })
 	return false, err
-}
-
-// GiveBack is Settle to 0, which is done later if the store does not answer.
-func (g *Guard) GiveBack(ctx context.Context, s store.Settlement, degraded bool) error {
-	s.Cost = 0
-	err := g.Settle(ctx, s, degraded)
-	if err != nil && s.Limit.Algorithm == store.SlidingLog {
-		g.record.owe(&s, false)
-	}
-	return err
 }
 
 // Add records a take in a log that its request has not asked, as if that had been done age ago, or changes its cost.
@@ -118,14 +97,14 @@ func (g *Guard) Add(ctx context.Context, t *store.Take, age time.Duration) error
 		if !store.IsOutage(err) {
 			return err
 		}
-		defer g.fly(err, []store.Take{*t})()
+		g.fly(err, []store.Take{*t})
 	}
 	if g.config.Failure != Local {
 		return cmp.Or(err, error(errReplaying))
 	}
 	at := g.record.now() - age // before the log reads its clock
 	g.record.Merge(&m)
-	g.record.owe(&s, false)
+	g.owe(&s)
 	g.record.decided(&t.Key, t.Limit, t.Cost, at)
 	return nil
 }
@@ -196,9 +175,6 @@ func (g *Guard) SetOverride(ctx context.Context, policy string, o store.Override
 type permitLogs struct{ *Guard }
 
 func (g permitLogs) Renew(ctx context.Context, r *store.Renewal) error {
-	if g.config.Failure == Local {
-		g.record.Renew(r)
-	}
 	err := g.call(ctx, &r.Key, r.Limit, event.Renew, func(ctx context.Context) error {
 		return g.store.renewer.Renew(ctx, *r)
 	})
@@ -207,24 +183,21 @@ func (g permitLogs) Renew(ctx context.Context, r *store.Renewal) error {
 		for i, id := range r.IDs {
 			takes[i] = store.Take{Key: r.Key, Limit: r.Limit, ID: id}
 		}
-		g.fly(err, takes)()
+		g.fly(err, takes)
 	}
 	return err
 }
 
-// Release gives a permit back. If the store does not answer, a replay does so later, or else the lease ends the permit.
+// Release gives a permit back.
 func (g permitLogs) Release(ctx context.Context, p *permits.Permit) error {
 	s := store.Settlement{Key: p.Key, Limit: p.Limit, ID: p.ID, Was: 1, Age: p.Age()}
-	if g.config.Failure == Local {
-		g.record.Settle(&s)
-	}
 	if p.Degraded && !p.Renewed && !g.record.mayHave(s.Age) {
+		if g.config.Failure == Local {
+			g.record.Settle(&s)
+		}
 		return nil
 	}
 	_, err := g.settle(ctx, &s, false)
-	if err != nil {
-		g.record.owe(&s, false)
-	}
 	if p.Degraded {
 		return nil
 	}

@@ -24,13 +24,11 @@ func (g *Guard) Take(ctx context.Context, takes []store.Take, answers []store.An
 // decide decides a request that the deny cache does not answer.
 func (g *Guard) decide(ctx context.Context, takes []store.Take, answers []store.Answer) (event.Source, error) {
 	setID(takes, newID())
-	ctx, cancel := g.Within(ctx)
+	c, cancel := g.within(ctx)
 	defer cancel()
-	known := g.denials.Ask(takes)
-	asked, err := g.ask(ctx, takes, answers)
+	asked, err := g.ask(c, takes, answers)
 	if err == nil {
-		g.denials.Note(takes, answers, known)
-		g.mirrorPermits(takes, answers)
+		g.denials.Note(takes, answers, c.Began())
 		return event.Store, nil
 	}
 	return g.withoutStore(takes, answers, asked, err)
@@ -44,7 +42,7 @@ func (g *Guard) withoutStore(
 		return event.Store, err
 	}
 	if asked {
-		defer g.fly(err, takes)()
+		g.fly(err, takes)
 	}
 	switch g.config.Failure {
 	case Local:
@@ -68,35 +66,25 @@ func (g *Guard) withoutStore(
 	return event.Local, err
 }
 
-// mirrorPermits has the logs of this process count the permits that it holds, in case of an outage.
-func (g *Guard) mirrorPermits(takes []store.Take, answers []store.Answer) {
-	for i := range takes {
-		if t := &takes[i]; t.Limit.Permits && g.config.Failure == Local && t.Mode != store.ModePeek &&
-			t.Mode != store.ModeRecord && isAdmitted(takes, answers) {
-			g.record.Renew(&store.Renewal{Key: t.Key, Limit: t.Limit, IDs: []uint64{t.ID}})
-		}
-	}
-}
-
 // ask asks the store, unless it is known not to answer. Asked reports whether it may have got the takes.
 func (g *Guard) ask(ctx context.Context, takes []store.Take, answers []store.Answer) (asked bool, err error) {
 	if g.isOpen() {
 		return false, g.lastError.Load()
 	}
-	begun, waited := g.breaker.now(), false
-	if g.config.Failure == Local && g.record.backlogs.Load() > 0 && !g.hasCaughtUp() {
+	before, waited := g.breaker.counted.Load(), false
+	if g.config.Failure == Local && g.record.backlogs.Load() > 0 && g.unanswered.Load() > 0 {
 		waited, err = g.replayFirst(ctx, takes)
 	}
 	if asked = err == nil; asked {
 		err = g.store.take(ctx, takes, answers)
 	}
 	if asked || store.IsOutage(err) {
-		g.report(begun, err)
-	}
-	if asked && err != nil && !waited { // or it may not have had the time
-		g.unanswered.Add(1)
+		g.report(before, err)
 	}
 	if asked && err != nil {
+		if !waited { // or it may not have had the time
+			g.unanswered.Add(1)
+		}
 		g.record.sent.Store(int64(g.record.now()))
 		asked = len(takes) > 1 || store.IsOutage(err) // otherwise the only log did not record the take
 	}
@@ -151,15 +139,6 @@ func isAdmitted(takes []store.Take, answers []store.Answer) bool {
 // isMerged reports whether a log is replayed by merging it. Permits are renewed instead, and the other algorithms keep
 // no entries: what they have counted in an outage stays in this process.
 func isMerged(l *store.Limit) bool { return l.Algorithm == store.SlidingLog && !l.Permits }
-
-// disown has takes removed from the store, which may have recorded them in vain. Algorithms that count cannot tell.
-func (g *Guard) disown(takes []store.Take) {
-	for i := range takes {
-		if t := &takes[i]; t.Limit.Algorithm == store.SlidingLog && t.Mode != store.ModePeek {
-			g.record.owe(&store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Was: t.Cost}, true)
-		}
-	}
-}
 
 func setID(takes []store.Take, id uint64) {
 	for i := range takes {

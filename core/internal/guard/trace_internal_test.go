@@ -244,7 +244,10 @@ func TestOutagesAgainstModel(t *testing.T) {
 			logs := newSharedLogs()
 			s := logs.connect()
 			faults := rand.New(rand.NewPCG(seed, uint64(i)+1<<32)) // used by calls, one at a time
-			config := Config{Store: s, Policy: "p", Failure: Local, Timeout: 100 * time.Millisecond, LocalKeys: 1000}
+			config := Config{
+				Store: s, Policy: "p", Failure: Local, Timeout: 100 * time.Millisecond, LocalKeys: 1000,
+				Freed: func(*store.Key) {},
+			}
 			if i%2 == 0 {
 				config.DenyCache = time.Second
 			}
@@ -404,6 +407,7 @@ func TestRandomOutages(t *testing.T) {
 				o.guards = append(o.guards, New(Config{
 					Store: link, Policy: "p", Failure: Local,
 					Timeout: 100 * time.Millisecond, DenyCache: time.Second, LocalKeys: 100,
+					Freed: func(*store.Key) {},
 				}))
 			}
 			for range 80 {

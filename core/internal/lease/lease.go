@@ -4,17 +4,13 @@
 // The process spends them without asking the store, and settles the entry to what it has used. The windows of all
 // limits of the log are longer by d than those that are promised.
 //
-// No window W is ever over a quota. The process ends the lease 0.9 d after the instant before it sent the take. The
-// store executes that later, so each use is less than d after the entry, whatever the network does. It ends by the
-// monotonic or by the wall clock, whichever comes first, and the clock is read after the unit was spent.
+// No window W is ever over a quota, as docs/semantics.md shows, since each use is less than d after the entry: the
+// process ends the lease 0.9 d after the instant before it sent the take, by the monotonic or by the wall clock,
+// whichever comes first, and reads the clock after the unit was spent.
 //
-// Consider a window (s-W, s] of uses, and of the entries with uses in it the last one, at t <= s. Any other such entry
-// is of a use after s-W, and so it is after s-W-d, which is not before t-W-d: it counted when the last one was
-// admitted, in a window of W + d. So together they fit the quota, and there are never more uses than units of entries.
-//
-// Settling is right because the lease is closed before its sum is read: no use comes later. Settlements of a lease have
-// the sum, and not the difference, so that they may be executed twice. Each is sent when the one before has ended. A
-// use whose cost rises ends the lease, so that the store is told at once.
+// A lease is closed before its sum is read, so no use comes later. Settlements have the sum, and not the difference, so
+// that they may be executed twice, and each is sent when the one before has ended. A use whose cost rises ends the
+// lease, so that the store is told at once.
 package lease
 
 import "time"

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/definition"
 	"github.com/sashlimit/sash/core/store"
 )
 
@@ -38,14 +39,11 @@ func TestPeriodsEndByTheWallClock(t *testing.T) {
 // After the wall clock was set back, nobody is denied for longer than a window and a second, nor told so.
 func TestWallClockSetBack(t *testing.T) {
 	const day = 86_400_000_000
-	for _, limit := range []*store.Limit{
-		{Quota: 2, Window: time.Minute, Algorithm: store.FixedWindow},
-		{Quota: 2, Window: time.Minute, Algorithm: store.FixedWindow, Calendar: &store.Calendar{
-			399 * day, 400 * day, 401 * day, 402 * day,
-		}},
-		{Quota: 2, Window: time.Minute, Algorithm: store.SlidingCounter},
-		{Quota: 2, Window: time.Minute, Algorithm: store.TokenBucket, Refill: 2},
-	} {
+	calendar := &store.Limit{
+		Quota: 2, Window: time.Minute, Algorithm: store.FixedWindow,
+		Calendar: &store.Calendar{399 * day, 400 * day, 401 * day, 402 * day},
+	}
+	for _, limit := range append(definition.Limits(2, time.Minute)[1:], calendar) {
 		for _, back := range []int64{1, 1_000_000, 59_000_000, 61_000_000, 3_600_000_000, day} {
 			l := &log{limit: limit}
 			counted(l, time.Second, 400*day)
@@ -71,12 +69,10 @@ func TestWallClockSetBack(t *testing.T) {
 
 // Keys leave when their numbers say nothing any more, and not before.
 func TestNumbersLeave(t *testing.T) {
-	for a, limit := range map[store.Algorithm]store.Limit{
-		store.FixedWindow: {}, store.SlidingCounter: {}, store.TokenBucket: {Refill: 3},
-	} {
+	for _, limit := range definition.Limits(3, time.Minute)[1:] {
+		a := limit.Algorithm
 		synctest.Test(t, func(t *testing.T) {
-			limit.Quota, limit.Window, limit.Algorithm = 3, time.Minute, a
-			p := newPolicy(New(1000), "p", &limit)
+			p := newPolicy(New(1000), "p", limit)
 			for i := range 500 {
 				p.take(fmt.Sprint(i), 3, store.ModeCharge)
 			}

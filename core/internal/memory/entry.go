@@ -33,10 +33,13 @@ func (e *entry) lock(now int64) {
 
 // find returns the log that a limit is on, or nil. The entry is locked.
 func (e *entry) find(limit *store.Limit) *log {
+	for l := &e.log; l != nil; l = l.next { // mostly it is on one that it was used for before
+		if l.limit == limit {
+			return l
+		}
+	}
 	for l := &e.log; l != nil; l = l.next {
 		switch {
-		case l.limit == limit:
-			return l
 		case l.limit == nil: // of an entry that was removed
 			return nil
 		case l.limit.Log == limit.Log && l.limit.Algorithm == limit.Algorithm:

@@ -34,7 +34,7 @@ func (c *classes) of(k *store.Key) *class {
 	if known := at.Load(); known != nil && *known == want {
 		return known
 	}
-	kept := &class{k.Namespace, strings.Clone(k.Kind), strings.Clone(k.Scope)}
+	kept := &class{k.Namespace, k.Kind, strings.Clone(k.Scope)}
 	at.Store(kept)
 	return kept
 }

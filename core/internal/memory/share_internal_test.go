@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sashlimit/sash/core/internal/definition"
 	"github.com/sashlimit/sash/core/internal/testlen"
 	"github.com/sashlimit/sash/core/store"
 )
@@ -177,24 +178,12 @@ func (c *crowd) compare(key string) {
 	}
 }
 
-// quotas returns a limit of each algorithm that admits so many units at once and in a minute.
-func quotas(quota int) (all []*store.Limit) {
-	for a := store.SlidingLog; a <= store.TokenBucket; a++ {
-		l := &store.Limit{Log: a.String(), Quota: quota, Window: time.Minute, Algorithm: a}
-		if a == store.TokenBucket {
-			l.Refill = quota
-		}
-		all = append(all, l)
-	}
-	return all
-}
-
 // Live entries keep their places: a flood of keys resets no log. No key gets more than its quota, and all together no
 // more than the shared logs have, whatever the algorithm, alone or beside another. Afterwards all have theirs again.
 func TestFullStoreKeepsEveryQuota(t *testing.T) {
 	testlen.SkipRace(t)
 	const places, quota = 50, 3
-	for _, limit := range quotas(quota) {
+	for _, limit := range definition.Limits(quota, time.Minute) {
 		for _, beside := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPolicy(New(places), "p", limit)
@@ -290,7 +279,7 @@ func TestNoSecondQuotaOutOfASharedLog(t *testing.T) {
 
 // The same holds for numbers: with the next free place the key would have a second quota.
 func TestNoSecondQuotaOutOfSharedNumbers(t *testing.T) {
-	for _, limit := range quotas(1)[1:] {
+	for _, limit := range definition.Limits(1, time.Minute)[1:] {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPolicy(New(1), "p", limit)
 			take := func(key string, want bool) store.Answer {
@@ -339,7 +328,7 @@ func (p policy) pair() (a, b string) {
 
 // Two keys that share a log need room for both in it.
 func TestTwoKeysOfOneSharedLog(t *testing.T) {
-	for _, l := range quotas(9) {
+	for _, l := range definition.Limits(9, time.Minute) {
 		synctest.Test(t, func(t *testing.T) { twoKeysOfOneSharedLog(t, l) })
 	}
 }

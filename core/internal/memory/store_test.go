@@ -30,7 +30,7 @@ func TestStore(t *testing.T) {
 func TestLongerWorlds(t *testing.T) {
 	testlen.SkipRace(t)
 	definition.Explore(t, definition.Config{
-		Callers: 8, Run: inBubble,
+		Run: inBubble,
 		New: func(t *testing.T) definition.Clocked { return definition.Clocked(clocked(t)) },
 	}, 4, testlen.Of(500, 30_000))
 }

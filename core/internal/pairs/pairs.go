@@ -41,6 +41,10 @@ type ability struct {
 	choose  bool // the limits are those of LimitBy
 	far     bool // it needs a store outside the process
 	prepare func(*testing.T, *core.Limiter)
+
+	// streams is what a store advises that has one limit of cost 1 and refuses the ability, alone or in any pair. If
+	// requests choose their limits, it does so when one has come.
+	streams string
 }
 
 func abilities() map[string]ability {
@@ -56,16 +60,18 @@ func abilities() map[string]ability {
 		"Limit.Of": {
 			limits: core.Limits{core.PerMinute(30).Of("tokens")},
 			opts:   []core.Option{core.WithCostOf("tokens", func(*http.Request) int { return 4 })},
+
+			streams: aLimiterEach,
 		},
-		"Limit.By":         {limits: core.Limits{core.PerMinute(9).By(org)}},
-		"InFlight":         {limits: core.Limits{core.InFlight(2)}},
-		"PerMonth":         {limits: core.Limits{core.PerMonth(500)}},
-		"SlidingCounter":   {limits: core.Limits{core.PerHour(400).With(core.SlidingCounter)}},
-		"TokenBucket":      {limits: core.Limits{core.TokenBucket(core.PerSecond(1), 50)}},
+		"Limit.By":         {limits: core.Limits{core.PerMinute(9).By(org)}, streams: aLimiterEach},
+		"InFlight":         {limits: core.Limits{core.InFlight(2)}, streams: aLimiterEach},
+		"PerMonth":         {limits: core.Limits{core.PerMonth(500)}, streams: aLimiterEach},
+		"SlidingCounter":   {limits: core.Limits{core.PerHour(400).With(core.SlidingCounter)}, streams: aLimiterEach},
+		"TokenBucket":      {limits: core.Limits{core.TokenBucket(core.PerSecond(1), 50)}, streams: aLimiterEach},
 		"LimitBy":          {choose: true},
 		"WithOverrides":    {opts: []core.Option{core.WithOverrides()}, prepare: forThree},
-		"WithLease":        {opts: []core.Option{core.WithLease(lease)}, far: true},
-		"WithBan":          {opts: []core.Option{core.WithBan(4, time.Minute, time.Minute)}},
+		"WithLease":        {opts: []core.Option{core.WithLease(lease)}, far: true, streams: noLease},
+		"WithBan":          {opts: []core.Option{core.WithBan(4, time.Minute, time.Minute)}, streams: otherStore},
 		"WithRefund":       {opts: []core.Option{core.WithRefund(failed)}},
 		"WithCountDenied":  {opts: []core.Option{core.WithCountDenied()}},
 		"WithShadow":       {opts: []core.Option{core.WithShadow(core.PerMinute(2))}},
@@ -115,17 +121,9 @@ var refused = map[string]string{
 	"WithCountDenied and WithSpread": "leave one of them out",
 }
 
-// refusedOnStreams are the abilities that a store refuses which has one limit of cost 1, alone or in any pair. If
-// requests choose their limits, it does so when one has come.
-var refusedOnStreams = map[string]string{
-	"WithBan": otherStore, "TokenBucket": aLimiterEach, "Limit.By": aLimiterEach, "PerMonth": aLimiterEach,
-	"SlidingCounter": aLimiterEach,
-	"InFlight":       aLimiterEach, "Limit.Of": aLimiterEach,
-	"WithLease": "leave the option out, or use a store of package redisstore",
-}
-
 const (
 	otherStore   = "use a sliding log, or another store"
+	noLease      = "leave the option out, or use a store of package redisstore"
 	aLimiterEach = "make a limiter for each of them, or use another store, such as one of package redisstore"
 )
 
@@ -138,9 +136,11 @@ func Table() string {
 		row(pair, refused[pair])
 	}
 	byRemedy := map[string][]string{}
-	for _, ability := range slices.Sorted(maps.Keys(refusedOnStreams)) {
-		remedy := refusedOnStreams[ability]
-		byRemedy[remedy] = append(byRemedy[remedy], ability)
+	all := abilities()
+	for _, ability := range slices.Sorted(maps.Keys(all)) {
+		if remedy := all[ability].streams; remedy != "" {
+			byRemedy[remedy] = append(byRemedy[remedy], ability)
+		}
 	}
 	for _, remedy := range slices.Sorted(maps.Keys(byRemedy)) {
 		row(strings.Join(byRemedy[remedy], ", ")+" on Redis Streams", remedy)
@@ -149,12 +149,12 @@ func Table() string {
 }
 
 // remedies returns what New advises if it refuses the pair.
-func (w *world) remedies() (all []string) {
+func (w *world) remedies(a, b ability) (all []string) {
 	if remedy := refused[w.name()]; remedy != "" {
 		all = append(all, remedy)
 	}
-	for _, ability := range w.pair {
-		if remedy := refusedOnStreams[ability]; w.Streams && remedy != "" {
+	for _, remedy := range []string{a.streams, b.streams} {
+		if w.Streams && remedy != "" {
 			all = append(all, remedy)
 		}
 	}
@@ -230,7 +230,7 @@ func (w *world) run(a, b ability) {
 		opts = append(opts, core.WithStore(w.Store(w.t)))
 	}
 	l, err := core.New(policy, user, opts...)
-	if want := w.remedies(); want != nil {
+	if want := w.remedies(a, b); want != nil {
 		if err == nil {
 			defer l.Close()
 			_, err = l.Check(newRequest("ann"))

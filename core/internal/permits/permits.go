@@ -92,9 +92,8 @@ type Set struct {
 	places chan struct{} // of renewals
 	work   sync.WaitGroup
 
-	mu     sync.Mutex
-	held   map[logname.Name]*log
-	closed bool
+	mu   sync.Mutex
+	held map[logname.Name]*log
 }
 
 // log is the permits that are held in one log, at least one.
@@ -102,6 +101,7 @@ type log struct {
 	permits  map[*Permit]struct{}
 	lease    time.Duration
 	timer    *time.Timer // of the next renewal
+	due      time.Time   // when that is
 	renewing bool
 	released []*Permit // while they are renewed
 }
@@ -141,7 +141,7 @@ func (s *Set) add(h *Held) bool {
 			s.renewIn(l, regularly(l.lease))
 		}
 		l.permits[p], p.log = struct{}{}, l
-		lost := len(l.permits) > p.Limit.Quota && !p.Limit.Unlimited && !s.closed
+		lost := len(l.permits) > p.Limit.Quota && !p.Limit.Unlimited && s.ctx.Err() == nil
 		if lost || p.Degraded {
 			s.renewIn(l, soon(l.lease))
 		}
@@ -153,13 +153,15 @@ func (s *Set) add(h *Held) bool {
 	return true
 }
 
-// renewIn has a log renewed after some time. A timer is used once, because one that was made in a testing/synctest
-// bubble must not be used outside of it.
+// renewIn has a log renewed after some time, unless it is to be renewed earlier. A timer is used once, because one that
+// was made in a testing/synctest bubble must not be used outside of it.
 func (s *Set) renewIn(l *log, in time.Duration) {
-	if l.timer != nil {
-		l.timer.Stop()
+	due := time.Now().Add(in)
+	if l.timer != nil && l.timer.Stop() && l.due.Before(due) {
+		due = l.due
 	}
-	l.timer = time.AfterFunc(in, func() { s.renew(l) })
+	l.due = due
+	l.timer = time.AfterFunc(time.Until(due), func() { s.renew(l) })
 }
 
 func (s *Set) remove(permits []Permit) {
@@ -228,7 +230,7 @@ func (s *Set) begin(l *log) *store.Renewal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(l)
-	if s.closed || l.renewing || len(l.permits) == 0 {
+	if s.ctx.Err() != nil || l.renewing || len(l.permits) == 0 {
 		return nil
 	}
 	l.renewing = true
@@ -293,11 +295,10 @@ func (s *Set) Len() (n int) {
 // Close ends the renewal for good. Permits that are held end with their lease.
 func (s *Set) Close() {
 	s.mu.Lock()
-	s.closed = true
+	s.cancel()
 	for _, l := range s.held {
 		l.timer.Stop()
 	}
 	s.mu.Unlock()
-	s.cancel()
 	s.work.Wait()
 }

@@ -320,16 +320,16 @@ func TestTooManyPermits(t *testing.T) {
 		for id := range uint64(9) { // the quota
 			defer s.Hold(t.Context(), []permits.Permit{permit("a", id+1, 12*time.Second)}).Release(t.Context())
 		}
-		for range 3 {
+		for range 8 { // which do not put the renewal off
 			more := []permits.Permit{permit("b", 10, 12*time.Second), permit("a", 10, 12*time.Second)}
 			if h := s.Hold(t.Context(), more); h != nil || more[0].Taken != 0 || more[1].Taken != 9 || s.Len() != 9 {
 				t.Errorf("%v, %+v; %d are held", h, more, s.Len())
 			}
+			time.Sleep(125 * time.Millisecond)
 		}
-		if len(l.released) != 6 {
+		if len(l.released) != 16 {
 			t.Errorf("released %v", l.released)
 		}
-		time.Sleep(time.Second)
 		want(t, l.renewed(), "1s a[1 2 3 4 5 6 7 8 9] 12s")
 		time.Sleep(3 * time.Second)
 		want(t, l.renewed(), "4s a[1 2 3 4 5 6 7 8 9] 12s")

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core/internal/within"
-	"github.com/sashlimit/sash/core/store"
 )
 
 // Questions of one plan that arrive while others are in flight go to the server together. Those of one key leave in the
@@ -24,8 +23,6 @@ const (
 	mostIDs     = 1024                 // of a batch
 	mostCalls   = 64                   // to one server, with those that callers have left
 
-	yields     = 8                      // of a caller that is about to leave, so that others may read its answer
-	yield      = time.Millisecond       // each of them
 	keepSender = 100 * time.Millisecond // a goroutine that sends batches, since a new one begins with too small a stack
 )
 
@@ -39,12 +36,12 @@ type Plan struct {
 	// argument has the ids in a row and then the rest. 0 is 1.
 	Group int
 
-	// Cut returns how many numbers at the beginning of a reply are about one question that stands for so many. A plan
-	// of one question needs none.
-	Cut func(reply []int64, standsFor int) int
+	// Cut returns how many numbers at the beginning of a reply are about one question that has so many keys. A plan of
+	// one question needs none.
+	Cut func(reply []int64, keys int) int
 
-	// Recorded reports whether a question of a caller that has left was recorded, by its Reply. If it is nil, it was.
-	Recorded func(q *Question) bool
+	// Alone says that each question is a batch of its own, because it keeps the server busy.
+	Alone bool
 
 	// Ping says that questions are asked only to find out whether servers answer. Two batches are in flight at most,
 	// and have places of their own, whatever becomes of other calls. A call ends when its last caller leaves.
@@ -57,71 +54,6 @@ type Plan struct {
 
 	queues sync.Map // a *queue for each *server
 }
-
-// Question is what one caller asks a script.
-type Question struct {
-	Keys     []string
-	Argument string // of the script: an id of 8 bytes, and the rest; or empty, if the script has no argument for it
-
-	Reply     []int64 // to all questions that have become one
-	StandsFor int     // how many these were
-	Place     int     // of this one among them, from 0 on
-
-	key   string          // all keys
-	since *atomic.Int64   // of the queue, or nil if it is of several servers
-	ctx   context.Context //nolint:containedctx // the caller's, whose values the call has
-	owner atomic.Uint32   // waiting, sent, answered or left
-	in    *call           // once it was sent
-	next  *Question       // of the same key in the queue; once they were sent, of those that have become one
-	last  *Question       // of the same key in the queue, if this is the first one
-
-	from     *sync.Pool    // of the Conn, since those of testing/synctest bubbles share no channels and timers
-	answered chan struct{} // receives a value when Reply and the following are set
-	timer    *time.Timer   // of the caller, if its context has only a deadline; or nil
-	err      error
-	left     store.LeftError // of a caller that has left
-}
-
-const idLength = 8
-
-// The states of Question.owner. The caller sets left, and the batcher the others.
-const (
-	waiting uint32 = iota
-	sent
-	answered
-	left
-)
-
-// NewQuestion returns a question for one [Conn.Do]. The text has its keys, which end at these bytes, and then its
-// argument, so that a question costs one allocation.
-func (c *Conn) NewQuestion(text string, ends ...int) *Question {
-	q, ok := c.questions.Get().(*Question)
-	if !ok {
-		q = &Question{answered: make(chan struct{}, 1), from: &c.questions}
-	}
-	begin := 0
-	for _, end := range ends {
-		q.Keys = append(q.Keys, text[begin:end])
-		begin = end
-	}
-	q.key, q.Argument = text[:begin], text[begin:]
-	return q
-}
-
-// Free says that the caller does not use the question any more.
-func (q *Question) Free() {
-	if q.owner.CompareAndSwap(answered, waiting) { // or else the batcher may still use it
-		if q.timer != nil {
-			q.timer.Stop()
-		}
-		q.Keys, q.Reply, q.since, q.ctx, q.in = q.Keys[:0], nil, nil, nil, nil
-		q.next, q.last, q.err = nil, nil, nil
-		q.from.Put(q)
-	}
-}
-
-// rest is what follows the id.
-func (q *Question) rest() string { return q.Argument[min(idLength, len(q.Argument)):] }
 
 // server is one server, or several that are not told apart.
 type server struct {
@@ -148,6 +80,9 @@ type queue struct {
 	starting bool                 // one of them is not filled yet
 	sentAt   time.Time            // when the latest batch was
 	timed    bool                 // a timer will start the next one
+	calls    []*call              // that have not ended
+	ends     time.Time            // when the watch looks for callers whose time is over, or zero
+	watch    *time.Timer          // one for all callers, since starting and stopping a timer takes longer than a take
 	spare    chan struct{}        // of a call that has ended
 
 	since atomic.Int64 // the instant of the latest reply
@@ -189,13 +124,6 @@ func (c *call) Err() error {
 // Done implements [context.Context].
 func (c *call) Done() <-chan struct{} { return c.done }
 
-// cancel ends the context. The caller holds the lock.
-func (c *call) cancel() {
-	if !c.ended && c.Err() == nil {
-		close(c.done)
-	}
-}
-
 // Do asks a question. It returns when that is answered, or when the context ends: then the error is a
 // [store.LeftError], and the question goes on.
 func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
@@ -203,13 +131,18 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 	if !p.Ping {
 		s = c.serverOf(ctx, q.key)
 	}
-	if err := ctx.Err(); errors.Is(err, context.Canceled) {
-		return c.Failed(err)
+	if _, ok := ctx.(*within.Context); !ok && errors.Is(ctx.Err(), context.Canceled) { // nobody cancels a guard's
+		return c.Failed(ctx.Err())
 	}
 	if int(s.abandoned.Load()) == cap(s.places) {
 		return c.Failed(c.dial.reason(errAbandoned))
 	}
 	q.ctx = ctx
+	if w, ok := ctx.(*within.Context); ok {
+		q.ends, _ = w.Deadline()
+	} else {
+		defer context.AfterFunc(ctx, q.wake)()
+	}
 	b := p.queueOf(c, s)
 	if c.one || s != c.all {
 		q.since = &b.since
@@ -217,59 +150,56 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 	b.mu.Lock()
 	b.add(q)
 	b.start()
+	b.wakeAt(q.ends)
 	b.mu.Unlock()
 	if q.waits(ctx) {
 		return q.err
 	}
 	switch {
 	case q.owner.CompareAndSwap(waiting, left): // it is not sent any more
-		q.left.End(false, nil)
+		q.left.End()
 	case q.owner.CompareAndSwap(sent, left):
 		q.in.leave()
 	default:
-		<-q.answered
 		return q.err
 	}
 	q.left.Err = c.Failed(c.dial.reason(ctx.Err()))
 	return &q.left
 }
 
-// waits returns when there is an answer, or when the context has ended. It reports which.
-func (q *Question) waits(ctx context.Context) bool {
-	if c, ok := ctx.(*within.Context); ok {
-		select {
-		case <-q.answered:
-			return true
-		case <-q.deadlineOf(c):
-		}
+// wakeAt has the watch look at an instant, if it does not look earlier.
+func (b *queue) wakeAt(ends time.Time) {
+	if ends.IsZero() || !b.ends.IsZero() && !ends.Before(b.ends) {
+		return
+	}
+	if b.ends = ends; b.watch == nil {
+		b.watch = time.AfterFunc(time.Until(ends), b.wakeLate)
 	} else {
-		select {
-		case <-q.answered:
-			return true
-		case <-ctx.Done():
-		}
+		b.watch.Reset(time.Until(ends))
 	}
-	// In a process without CPU time the answer may have arrived, and whoever reads it waits for its turn.
-	for n := 0; n < yields && errors.Is(ctx.Err(), context.DeadlineExceeded); n++ {
-		select {
-		case <-q.answered:
-			return true
-		case <-time.After(yield):
-			runtime.Gosched()
-		}
-	}
-	return false
 }
 
-// deadlineOf returns a channel that receives a value at the deadline. A timer takes longer to make than to use again.
-func (q *Question) deadlineOf(c *within.Context) <-chan time.Time {
-	ends, _ := c.Deadline()
-	if q.timer == nil {
-		q.timer = time.NewTimer(time.Until(ends))
-	} else {
-		q.timer.Reset(time.Until(ends))
+// wakeLate wakes the callers whose time is over.
+func (b *queue) wakeLate() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ends = time.Time{}
+	now := time.Now()
+	look := func(firsts []*Question) {
+		for _, q := range firsts {
+			for ; q != nil; q = q.next {
+				if now.Before(q.ends) {
+					b.wakeAt(q.ends)
+				} else if !q.ends.IsZero() {
+					q.wake()
+				}
+			}
+		}
 	}
-	return q.timer.C
+	look(b.turns)
+	for _, c := range b.calls {
+		look(c.firsts)
+	}
 }
 
 // queueOf returns the plan's queue to a server.
@@ -362,7 +292,11 @@ func (b *queue) next() *call {
 		c.done = make(chan struct{})
 	}
 	c.firsts = c.space[:0]
-	for ; n < len(b.turns) && c.keys < b.server.keys && c.waiting < mostIDs; n++ {
+	most := b.server.keys
+	if b.Alone {
+		most = 1
+	}
+	for ; n < len(b.turns) && c.keys < most && c.waiting < mostIDs; n++ {
 		first := b.turns[n]
 		rest := c.add(first)
 		if delete(b.byKey, first.key); rest != nil {
@@ -373,6 +307,7 @@ func (b *queue) next() *call {
 	if len(c.firsts) > 0 {
 		c.values = c.firsts[0].ctx
 	}
+	b.calls = append(b.calls, c)
 	b.starting = false
 	b.start()
 	return c
@@ -411,15 +346,17 @@ func (c *call) leave() {
 	if c.waiting--; c.waiting > 0 || c.ended {
 		return
 	}
+	grace := max(7*time.Since(c.begun), time.Second)
 	if c.Ping {
-		c.cancel()
-	} else {
-		time.AfterFunc(max(7*time.Since(c.begun), time.Second), func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.cancel()
-		})
+		grace = 0
 	}
+	time.AfterFunc(grace, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.ended {
+			close(c.done)
+		}
+	})
 	c.abandoned = true
 	c.server.abandoned.Add(1)
 	c.inFlight--
@@ -428,15 +365,19 @@ func (c *call) leave() {
 
 // end gives the callers their answers. It reports whether another batch may be sent.
 func (c *call) end() (again bool) {
+	c.mu.Lock()
+	c.ended = true
+	c.calls = slices.DeleteFunc(c.calls, func(other *call) bool { return other == c })
+	c.mu.Unlock()
 	for _, first := range c.firsts {
 		reply, n, err := first.Reply, first.StandsFor, first.err
 		for q := first; q != nil; {
 			next := q.next // the caller may free q
 			q.Reply, q.StandsFor, q.err = reply, n, err
 			if q.owner.CompareAndSwap(sent, answered) {
-				q.answered <- struct{}{}
+				q.wake()
 			} else {
-				q.left.End(err == nil && (c.Recorded == nil || c.Recorded(q)), err)
+				q.left.End()
 			}
 			q = next
 		}
@@ -447,7 +388,7 @@ func (c *call) end() (again bool) {
 	if c.Err() == nil {
 		c.spare = c.done
 	}
-	if c.ended = true; c.abandoned {
+	if c.abandoned {
 		c.server.abandoned.Add(-1)
 	} else {
 		c.inFlight--

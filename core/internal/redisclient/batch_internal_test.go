@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -95,7 +96,7 @@ func (f *fake) askWithin(limit time.Duration, p *Plan, key string) error {
 
 // fresh is a question that is not from the pool, since bubbles of synctest share no channels.
 func fresh(key string) *Question {
-	return &Question{Keys: []string{key}, key: key, Argument: "12345678", answered: make(chan struct{}, 1)}
+	return &Question{Keys: []string{key}, key: key, Argument: "12345678", wakeUp: make(chan struct{}, 1)}
 }
 
 func newPlan() *Plan {
@@ -229,21 +230,53 @@ func TestQuestionsWaitForABatch(t *testing.T) {
 	})
 }
 
-// A caller that leaves gets a LeftError, and hears how the call ends.
+// What is merged into several logs goes together, and counts by its entries, unless it rewrites the logs.
+func TestMergesGoTogether(t *testing.T) {
+	testMerges(t, false, []int{1, 1, 135})
+	testMerges(t, true, []int{1, 1, 2, 3, 10, 120})
+}
+
+func testMerges(t *testing.T, rewrites bool, want []int) {
+	t.Helper()
+	inBubble(t, func(t *testing.T) {
+		f := newFake()
+		f.of.settle, f.of.rewrites = NewScript("return {}"), rewrites
+		f.hangs.Store(true)
+		var all sync.WaitGroup
+		for _, n := range []int{1, 1, 2, 3, 120, 10} {
+			m := store.MergeRequest{
+				Key: store.NewKey("policy", strconv.Itoa(n)), Limit: &store.Limit{Window: time.Hour},
+				Entries: make([]store.Entry, n),
+			}
+			all.Go(func() {
+				if err := f.Merge(t.Context(), m); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(f.resume)
+		all.Wait()
+		var sizes []int
+		for _, args := range f.sent {
+			sizes = append(sizes, args[2].(int))
+		}
+		if slices.Sort(sizes); !slices.Equal(sizes, want) {
+			t.Errorf("entries of commands, where logs are rewritten (%v): %v, want %v", rewrites, sizes, want)
+		}
+	})
+}
+
+// A caller that leaves gets a LeftError, and hears when the call ends.
 func TestCallersThatLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f, p := newFake(), newPlan()
-		p.Recorded = func(q *Question) bool { return q.key != "none" && len(q.Reply) == 1 }
 		f.hangs.Store(true)
 		f.all.most = fewBatches
-		type ending struct {
-			recorded bool
-			err      error
-		}
-		endings := make(map[string]ending)
+		endings := make(map[string]bool)
 		var mu sync.Mutex
 		var all sync.WaitGroup
-		for _, key := range []string{"sent", "none", "waiting"} {
+		for _, key := range []string{"sent", "another", "waiting"} {
 			limit := timeout
 			if key == "waiting" {
 				limit = timeout / 2 // while the others are in flight
@@ -260,25 +293,81 @@ func TestCallersThatLeave(t *testing.T) {
 				if !errors.As(err, &failed) || failed.Class != ClassTimeout {
 					t.Errorf("%s: %v, want the class timeout", key, err)
 				}
-				gone.Then(func(recorded bool, err error) {
+				gone.Then(func() {
 					mu.Lock()
 					defer mu.Unlock()
-					endings[key] = ending{recorded, err}
+					endings[key] = true
 				})
 			})
 			synctest.Wait()
 		}
 		all.Wait()
-		if want := (map[string]ending{"waiting": {}}); len(endings) != 1 || endings["waiting"] != want["waiting"] {
-			t.Errorf("while the server hangs: %v, want %v", endings, want)
+		if len(endings) != 1 || !endings["waiting"] {
+			t.Errorf("while the server hangs: %v have ended", endings)
 		}
 		close(f.resume)
 		synctest.Wait()
-		if len(endings) != 3 || endings["sent"] != (ending{true, nil}) || endings["none"] != (ending{}) {
+		if len(endings) != 3 {
 			t.Errorf("in the end: %v", endings)
 		}
-		if got, want := f.keys(), []string{"sent", "none"}; !slices.Equal(got, want) {
+		if got, want := f.keys(), []string{"sent", "another"}; !slices.Equal(got, want) {
 			t.Errorf("sent were %q, want %q", got, want)
+		}
+	})
+}
+
+// Each caller leaves when its own context ends, whatever context it has, whether its question was sent or not, and in
+// which order they came. One timer wakes them all.
+func TestCallersLeaveInTime(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f, p := newFake(), newPlan()
+		f.hangs.Store(true)
+		f.all.most = fewBatches
+		var all sync.WaitGroup
+		for i, ms := range []int{80, 30, 90, 20, 60, 40, 70, 50, 10, 200} {
+			limit := time.Duration(ms) * time.Millisecond
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			if i%3 != 0 {
+				ctx = within.New(t.Context(), limit)
+			}
+			all.Go(func() {
+				begun := time.Now()
+				err := f.Do(ctx, p, fresh(fmt.Sprint(i/2))) // two questions of each key
+				var gone *store.LeftError
+				leaves := limit + yields*yield
+				if took := time.Since(begun); limit < timeout && (!errors.As(err, &gone) || took != leaves) {
+					t.Errorf("caller %d: %v after %v, want a LeftError after %v", i, err, took, leaves)
+				} else if limit > timeout && (err != nil || took != timeout) {
+					t.Errorf("caller %d: %v after %v, want an answer after %v", i, err, took, timeout)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(timeout)
+		f.hangs.Store(false)
+		close(f.resume)
+		all.Wait()
+		b := p.queueOf(f.Conn, f.all)
+		time.Sleep(2 * timeout)
+		if synctest.Wait(); len(b.calls) > 0 || !b.ends.IsZero() {
+			t.Errorf("in the end there are %d calls, and the watch looks at %v", len(b.calls), b.ends)
+		}
+	})
+}
+
+// A question that is used again is not answered by what woke its caller before.
+func TestQuestionsAreUsedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f, p := newFake(), newPlan()
+		q := fresh("k")
+		q.from = &f.questions
+		q.wake()
+		f.hangs.Store(true)
+		time.AfterFunc(timeout, func() { close(f.resume) })
+		begun := time.Now()
+		if err := f.Do(t.Context(), p, q); err != nil || time.Since(begun) != timeout || len(q.Reply) != 1 {
+			t.Errorf("%v, %v after %v; want an answer after %v", q.Reply, err, time.Since(begun), timeout)
 		}
 	})
 }

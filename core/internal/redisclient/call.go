@@ -121,7 +121,7 @@ func (c *command) answer(p *Plan) {
 	for i, q := range c.firsts {
 		n := len(reply)
 		if err == nil && p.Cut != nil {
-			n = p.Cut(reply, q.StandsFor)
+			n = p.Cut(reply, len(q.Keys))
 			if n < 0 || n > len(reply) || i == len(c.firsts)-1 && n < len(reply) {
 				err = ProtocolError("a reply with %d numbers left where %d are due", len(reply), n)
 			}

@@ -1,5 +1,7 @@
 // Package redisclient is what the stores in Redis have in common: how questions of several callers go to a server
-// together (batch.go, call.go), what its errors mean (errors.go), how it is checked (check.go), and overrides.
+// together (question.go, batch.go, call.go), what its errors mean (errors.go), how it is checked (check.go), overrides,
+// and what is done with logs beside deciding takes (log.go). Scripts for that differ, but have the same arguments and
+// replies.
 //
 // A caller waits for its answer, or for the end of its context. A goroutine makes the call, with the timeouts that the
 // go-redis client has.
@@ -7,6 +9,7 @@ package redisclient
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -31,6 +35,18 @@ type Client interface {
 type Package struct {
 	Name     string   // for errors
 	Commands []string // that its scripts call, in capital letters
+
+	begin                  string // what a key has between the prefix and the text of its store.Key
+	rewrites               bool   // a merge writes the whole log anew
+	settle, entries, reset *Script
+}
+
+// NewPackage returns a package by its files of Lua, among them settle, entries and reset.
+func NewPackage(name, begin string, rewrites bool, commands []string, files embed.FS) *Package {
+	return &Package{
+		name, commands, begin, rewrites,
+		LoadScript(files, "settle"), LoadScript(files, "entries"), LoadScript(files, "reset"),
+	}
 }
 
 // Option changes a store.
@@ -44,10 +60,11 @@ type Options struct {
 
 // Conn asks the servers of a client.
 type Conn struct {
-	client Client
-	of     *Package
-	prefix string
-	faults []error // of the options
+	client  Client
+	of      *Package
+	prefix  string
+	faults  []error                      // of the options
+	changes Recent[time.Duration, *Plan] // how takes are settled (0), or merged into logs of a window
 
 	known  processor // the client, if its type is known, or nil
 	one    bool      // one script may use all keys
@@ -138,9 +155,6 @@ func (c *Conn) fault(option, value, problem, remedy string) {
 // Validate returns the faults of the options.
 func (c *Conn) Validate() error { return errors.Join(c.faults...) }
 
-// Prefix is what every key begins with, before a colon.
-func (c *Conn) Prefix() string { return c.prefix }
-
 // LogsOf tells which stores have the same logs: those of one client, package and prefix.
 func (c *Conn) LogsOf() (client any, prefix string) { return c.client, c.of.Name + ":" + c.prefix }
 
@@ -162,7 +176,7 @@ func (c *Conn) serverOf(ctx context.Context, key string) *server {
 
 // Run runs a script once, by itself.
 func (c *Conn) Run(ctx context.Context, s *Script, keys []string, args ...any) ([]int64, error) {
-	q := &Question{Keys: keys, key: keys[0], answered: make(chan struct{}, 1)}
+	q := &Question{Keys: keys, key: keys[0], wakeUp: make(chan struct{}, 1)}
 	if err := c.Do(ctx, &Plan{Script: s, Tail: args}, q); err != nil {
 		return nil, err // the batcher may still use the question
 	}

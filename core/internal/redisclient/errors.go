@@ -48,8 +48,6 @@ const (
 		"and that no proxy changes its replies"
 	adviseRefused = "start the server, or correct the client's address " +
 		"(Addr, Addrs, SentinelAddrs, MasterName)"
-	adviseScript = "use Redis 6.2 or later, or Valkey, without rename-command for the commands that scripts call"
-	adviseTLS    = "correct the client's TLSConfig: the authority it trusts, the server's name, its own certificate"
 )
 
 // replyClasses has class and advice of the server's errors, by their prefix. If the advice is empty, permissionAdvice
@@ -139,7 +137,7 @@ func (c *Conn) diagnose(err error) *store.StoreError {
 			"if there is never an answer, whether only the client uses TLS"
 	case errors.As(err, new(*tls.CertificateVerificationError)), errors.As(err, new(tls.RecordHeaderError)),
 		onWire && (op.Op == "remote error" || op.Op == "local error"): // an alert of crypto/tls
-		advice = adviseTLS
+		advice = "correct the client's TLSConfig: the authority it trusts, the server's name, its own certificate"
 	case onWire && op.Op == "dial":
 		class, advice = ClassRefused, adviseRefused
 	case onWire, errors.As(err, new(syscall.Errno)), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -173,7 +171,8 @@ func (c *Conn) diagnoseReply(err error, reply string) *store.StoreError {
 			}
 		}
 	}
-	return &store.StoreError{Err: err, Class: ClassScript, Advice: adviseScript}
+	const advice = "use Redis 6.2 or later, or Valkey, without rename-command for the commands that scripts call"
+	return &store.StoreError{Err: err, Class: ClassScript, Advice: advice}
 }
 
 var refusedCommand = regexp.MustCompile(`'([\w|]+)' command`)

@@ -2,7 +2,6 @@ package redisclient
 
 import (
 	"context"
-	_ "embed" // the scripts
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -11,14 +10,7 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-var (
-	//go:embed lua/override.lua
-	overrideText string
-	//go:embed lua/overrides.lua
-	overridesText string
-
-	override = NewScript(overrideText)
-)
+var override, overrides = LoadScript(shared, "override"), LoadScript(shared, "overrides")
 
 func (c *Conn) overridesKey(policy string) []string {
 	return []string{c.prefix + ":overrides:" + policy}
@@ -45,7 +37,7 @@ func (c *Conn) Overrides(
 	var reply []string
 	err = c.until(ctx, func() (err error) {
 		ctx := context.WithoutCancel(ctx) // which a client could close its connection for
-		reply, err = c.client.Eval(ctx, overridesText, c.overridesKey(policy), known).StringSlice()
+		reply, err = c.client.Eval(ctx, overrides.Text(), c.overridesKey(policy), known).StringSlice()
 		return err
 	})
 	if err != nil {

@@ -2,7 +2,9 @@ package redisclient
 
 import (
 	"crypto/sha1" //nolint:gosec // it protects nothing
+	"embed"
 	"encoding/hex"
+	"regexp"
 	"sync"
 )
 
@@ -33,3 +35,30 @@ func called(text string) (command, script any) {
 
 // Text returns the text as it runs.
 func (s *Script) Text() string { return s.text.(string) } //nolint:forcetypeassert // see NewScript
+
+var (
+	include = regexp.MustCompile(`(?m)^-- include (\w+)\n`) // a line that stands for another file
+	comment = regexp.MustCompile(`(?m)^ *(--.*)?\n`)        // a line that does nothing
+
+	//go:embed lua
+	shared embed.FS
+)
+
+// LoadScript returns the script that a file of Lua is, with the files that it includes, without comments but for its
+// name.
+func LoadScript(files embed.FS, name string) *Script {
+	read := func(name string) string {
+		text, err := files.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			text, err = shared.ReadFile("lua/" + name + ".lua")
+		}
+		if err != nil {
+			panic(err) //nolint:forbidigo // the file is missing in the package
+		}
+		return string(text)
+	}
+	text := include.ReplaceAllStringFunc(read(name), func(line string) string {
+		return read(include.FindStringSubmatch(line)[1])
+	})
+	return NewScript("-- " + name + "\n" + comment.ReplaceAllLiteralString(text, ""))
+}

@@ -1,28 +1,23 @@
 package redisserver
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Clock is time for scripts that ask the server for it. A client that passes
-// every script through [Clock.Script], and answers [ErrNoScript] to EVALSHA, runs
+// Clock is time for scripts that ask the server for it. A client that passes the text of every script through
+// [Clock.Script], answers [ErrNoScript] to the SHA-1 of any other, and passes the arguments through [Clock.Args], runs
 // them at the clock's instant; everything else about them is the server's work.
 //
 // Keys expire in the time of the server, where a slow test takes longer than by the clock. So a script that sets
-// a key's TTL with PEXPIRE or SET sets an hour more than it says, and PTTL tells it an hour less.
+// a key's TTL with PEXPIRE or SET sets an hour more than it says, and PTTL tells it an hour less,
+// but never less than nothing, which would say that there is no TTL.
 type Clock struct {
-	mu      sync.Mutex
-	now     time.Time
-	scripts []script
+	mu  sync.Mutex
+	now time.Time
 }
-
-// script is the text of a script that was passed to [Clock.Script], and what it returned.
-type script struct{ text, timed string }
 
 // NewClock is a clock at an instant whose microseconds begin with zeros, which
 // is where scripts that build numbers from text go wrong.
@@ -42,44 +37,38 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// anHourMore changes redis.call and redis.pcall for the script that follows in the same line, so that errors name
+// onClock changes redis.call and redis.pcall for the script that follows in the same line, so that errors name
 // the script's own lines.
-const anHourMore = `local redis = (function(server) ` +
-	`local function more(call) return function(...) ` +
-	`local command, key, ttl = ... ` +
-	`if command == 'PEXPIRE' then return call(command, key, string.format('%.0f', ttl + 3600000)) end ` +
-	`local option, px = select(4, ...) ` +
-	`if command == 'SET' and option == 'PX' then ` +
-	`return call(command, key, ttl, option, string.format('%.0f', px + 3600000)) end ` +
-	`local reply = call(...) ` +
-	`if command == 'PTTL' and type(reply) == 'number' and reply >= 0 then return reply - 3600000 end ` +
-	`return reply end end ` + //nolint:dupword // Lua
-	`return setmetatable({call = more(server.call), pcall = more(server.pcall)}, {__index = server}) end)(redis) `
+//
+//nolint:dupword // it is Lua
+var onClock = strings.Join(strings.Fields(`
+	local redis = (function(server, time)
+		local function changed(call)
+			return function(...)
+				local command, key, ttl, option, expires = ...
+				if command == 'TIME' then return time end
+				if command == 'PEXPIRE' then return call(command, key, string.format('%.0f', ttl + 3600000)) end
+				if command == 'SET' and option then
+					local hour = option == 'PX' and 3600000 or 3600
+					return call(command, key, ttl, option, string.format('%.0f', expires + hour))
+				end
+				local reply = call(...)
+				if command == 'PTTL' and type(reply) == 'number' and reply >= 0 then
+					return math.max(reply - 3600000, 0)
+				end
+				return reply
+			end
+		end
+		return setmetatable({call = changed(server.call), pcall = changed(server.pcall)}, {__index = server})
+	end)(redis, {table.remove(ARGV, #ARGV - 1), table.remove(ARGV)})`), " ") + " "
 
-// Script replaces the script's call of TIME by the clock's time, which it hands
-// over as two keys more, gone once it is read.
-func (c *Clock) Script(text string, keys []string) (string, []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	micros := c.now.UnixMicro()
-	keys = append(slices.Clone(keys), strconv.FormatInt(micros/1e6, 10), strconv.FormatInt(micros%1e6, 10))
-	for _, s := range c.scripts { // not a map, since hashing a script takes longer than comparing it with itself
-		if s.text == text {
-			return s.timed, keys
-		}
-	}
-	timed := strings.Replace(text, "call('TIME')", "{table.remove(KEYS, #KEYS - 1), table.remove(KEYS)}", 1)
-	timed = anHourMore + timed
-	c.scripts = append(c.scripts, script{text, timed})
-	return timed, keys
-}
+// Script returns the script that gets the clock's time where it asks for the server's. It is the same for all clocks.
+func (*Clock) Script(text string) string { return onClock + text }
 
-// Fixed returns the script with the clock's time in its text, for a cluster, where two keys more would be on other
-// servers. It is another script at each instant.
-func (c *Clock) Fixed(text string) string {
+// Args returns the arguments of a script with the clock's time behind them, which is gone when the script begins.
+func (c *Clock) Args(args []any) []any {
 	micros := c.Now().UnixMicro()
-	time := fmt.Sprintf("{'%d', '%d'}", micros/1e6, micros%1e6)
-	return anHourMore + strings.Replace(text, "call('TIME')", time, 1)
+	return append(slices.Clone(args), micros/1e6, micros%1e6)
 }
 
 // ErrNoScript is what a server says that has never seen a script.

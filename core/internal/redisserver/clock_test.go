@@ -1,8 +1,7 @@
 package redisserver_test
 
 import (
-	"slices"
-	"strconv"
+	"fmt"
 	"testing"
 
 	"github.com/sashlimit/sash/core/internal/redisserver"
@@ -14,8 +13,11 @@ func TestClockKeepsKeys(t *testing.T) {
 	s := redisserver.Start(t)
 	run := func(script string) any {
 		t.Helper()
-		text, keys := redisserver.NewClock().Script(script, []string{"k"})
-		args := slices.Concat([]string{"EVAL", text, strconv.Itoa(len(keys))}, keys)
+		clock := redisserver.NewClock()
+		args := []string{"EVAL", clock.Script(script), "1", "k"}
+		for _, arg := range clock.Args(nil) {
+			args = append(args, fmt.Sprint(arg))
+		}
 		got, err := s.Do(args...)
 		if err != nil {
 			t.Fatal(err)

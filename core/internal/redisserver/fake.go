@@ -18,38 +18,27 @@ import (
 // The name of the command comes in upper case. There is one call at a time.
 func StartFake(tb testing.TB, answer func(command []string) string) (addr string) {
 	tb.Helper()
-	f := &fake{answer: answer}
+	var mu sync.Mutex
 	l := listen(tb)
-	l.run(f.serve)
+	l.run(func(conn net.Conn) { // it ends at what is no command
+		commands := bufio.NewReader(conn)
+		for {
+			command, err := decodeCommand(commands)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			reply := answer(command)
+			mu.Unlock()
+			if reply == "" {
+				reply = fmt.Sprintf("-ERR unknown command '%s'\r\n", command[0])
+			}
+			if _, err := io.WriteString(conn, reply); err != nil {
+				return
+			}
+		}
+	})
 	return l.Addr().String()
-}
-
-type fake struct {
-	mu     sync.Mutex
-	answer func([]string) string
-}
-
-// serve ends the connection at what is no command.
-func (f *fake) serve(conn net.Conn) {
-	commands := bufio.NewReader(conn)
-	for {
-		command, err := decodeCommand(commands)
-		if err != nil {
-			return
-		}
-		if _, err := io.WriteString(conn, f.reply(command)); err != nil {
-			return
-		}
-	}
-}
-
-func (f *fake) reply(command []string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if reply := f.answer(command); reply != "" {
-		return reply
-	}
-	return fmt.Sprintf("-ERR unknown command '%s'\r\n", command[0])
 }
 
 // decodeCommand reads what encode writes.

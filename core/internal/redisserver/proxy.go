@@ -36,39 +36,29 @@ func StartProxy(tb testing.TB, target string) *Proxy {
 // Addr is the address for clients to connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// SetDelay holds back what arrives from the server from now on, each time for
-// at least d. Requests are not delayed.
-func (p *Proxy) SetDelay(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fault.delay = d
-}
+// SetDelay holds back what arrives from the server from now on, each time for at least d. Requests are not delayed.
+func (p *Proxy) SetDelay(d time.Duration) { p.set(func(f *fault) { f.delay = d }) }
 
-// Trickle passes on what arrives from the server byte by byte from now on, one
-// each d; 0 ends it.
-func (p *Proxy) Trickle(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fault.trickle = d
-}
+// Trickle passes on what arrives from the server byte by byte from now on, one each d; 0 ends it.
+func (p *Proxy) Trickle(d time.Duration) { p.set(func(f *fault) { f.trickle = d }) }
 
-// DropReplies swallows what arrives from the server from now on, or ceases to.
-// Requests still reach it and take effect. A client that has lost a reply must
-// give up the connection, or it takes the next reply for the lost one.
-func (p *Proxy) DropReplies(drop bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fault.drop = drop
-}
+// DropReplies swallows what arrives from the server from now on, or ceases to. Requests still reach it and take effect.
+// A client that has lost a reply must give up the connection, or it takes the next reply for the lost one.
+func (p *Proxy) DropReplies(drop bool) { p.set(func(f *fault) { f.drop = drop }) }
 
-// BlackHole makes the server vanish without a word, or lets it come back. What
-// either side sends meanwhile is swallowed, and no client learns that the server
-// has ended a connection. A connection that has lost anything stays dead, while
-// others and new ones work again.
-func (p *Proxy) BlackHole(on bool) {
+// BlackHole makes the server vanish without a word, or lets it come back. What either side sends meanwhile is
+// swallowed, and no client learns that the server has ended a connection. A connection that has lost anything stays
+// dead, while others and new ones work again.
+func (p *Proxy) BlackHole(on bool) { p.set(func(f *fault) { f.hole = on }) }
+
+// CutReply passes on the first half of what arrives next from the server, and then resets that connection. What follows
+// on others is passed on whole.
+func (p *Proxy) CutReply() { p.set(func(f *fault) { f.cut = true }) }
+
+func (p *Proxy) set(change func(*fault)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fault.hole = on
+	change(&p.fault)
 }
 
 // Dropped counts how often something was swallowed. That a request took effect
@@ -77,14 +67,6 @@ func (p *Proxy) Dropped() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.dropped
-}
-
-// CutReply passes on the first half of what arrives next from the server, and
-// then resets that connection. What follows on others is passed on whole.
-func (p *Proxy) CutReply() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fault.cut = true
 }
 
 // link is one connection through the proxy.

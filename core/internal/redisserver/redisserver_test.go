@@ -19,27 +19,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/redisserver"
 )
 
-func TestDoReadsEveryKindOfReply(t *testing.T) {
-	t.Parallel()
-	s := redisserver.Start(t)
-	want(t, s, "OK", "SET", "k", "a\r\nb\x00")
-	want(t, s, "a\r\nb\x00", "GET", "k")
-	want(t, s, "", "ECHO", "")
-	want(t, s, nil, "GET", "none")
-	want(t, s, int64(-7), "DECRBY", "n", "7")
-	want(t, s, []any{}, "KEYS", "none")
-	want(t, s, nil, "BLPOP", "none", "0.01") // a nil array
-	want(t, s,
-		[]any{int64(1), "x", []any{"y", []any{}}, redisserver.ReplyError("BAD luck"), "fine"},
-		"EVAL", `return {1, "x", {"y", {}}, {err="BAD luck"}, {ok="fine"}}`, "0")
-
-	_, err := s.Do("INCR", "k")
-	var refused redisserver.ReplyError
-	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Error(), "ERR value is not an integer") {
-		t.Errorf("INCR of a text: %v", err)
-	}
-}
-
 func TestStartTellsWhyRedisEnded(t *testing.T) {
 	t.Parallel()
 	got := capture(t, func(tb testing.TB) { redisserver.Start(tb, "--no-such-option", "1") })
@@ -197,45 +176,6 @@ func TestProxyIsABlackHole(t *testing.T) {
 		dead.silent(t)
 	}
 	want(t, s, "4", "GET", "n")
-}
-
-func TestFake(t *testing.T) {
-	t.Parallel()
-	var commands [][]string
-	addr := redisserver.StartFake(t, func(command []string) string {
-		commands = append(commands, command)
-		switch command[0] {
-		case "GET":
-			return "%1\r\n+a map\r\n:1\r\n"
-		case "BULK":
-			return "$104857600\r\n"
-		}
-		return ""
-	})
-	c := dial(t, addr)
-	for _, test := range []struct{ send, want string }{
-		{"*2\r\n$5\r\nhello\r\n$1\r\n3\r\n", "-ERR unknown command 'HELLO'\r\n"},
-		{"*2\r\n$3\r\nget\r\n$4\r\n\r\nKk\r\n", "%1\r\n+a map\r\n:1\r\n"},
-		{"*1\r\n$4\r\nBULK\r\n", "$104857600\r\n"},
-	} {
-		c.write(t, test.send)
-		got := make([]byte, len(test.want))
-		if _, err := io.ReadFull(c.replies, got); err != nil || string(got) != test.want {
-			t.Errorf("%q: %q, %v, want %q", test.send, got, err, test.want)
-		}
-	}
-	c.silent(t)
-	if want := [][]string{{"HELLO", "3"}, {"GET", "\r\nKk"}, {"BULK"}}; !reflect.DeepEqual(commands, want) {
-		t.Errorf("got the commands %q, want %q", commands, want)
-	}
-
-	for _, text := range []string{"GET k\r\n", "*0\r\n", "$3\r\nGET\r\n", "*-1\r\n"} {
-		c := dial(t, addr)
-		c.write(t, text)
-		if line, err := c.replies.ReadString('\n'); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%q: %q, %v", text, line, err)
-		}
-	}
 }
 
 // client keeps one connection open, which Do does not.

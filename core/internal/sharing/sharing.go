@@ -9,17 +9,18 @@ import (
 	"weak"
 )
 
-// Registry has the limiters of each shared store that are not closed, by the names of their policies.
+// Registry has the limiters of each shared store that are not closed.
 type Registry struct {
 	mu     sync.Mutex
-	living map[logs]map[Limiter]int // how many there are; none is 0
-	warned map[[3]string]bool       // by name and both limits
+	living map[place]int      // how many there are; none is 0
+	warned map[[3]string]bool // by name and both limits
 }
 
-// logs is where limiters of one name keep their logs.
-type logs struct {
-	store        weak.Pointer[byte]
-	prefix, name string
+// place is where a limiter keeps its logs.
+type place struct {
+	store  weak.Pointer[byte]
+	prefix string
+	Limiter
 }
 
 // Limiter is a limiter in a [Registry].
@@ -32,30 +33,32 @@ type Limiter struct {
 // Add warns, once for each pair of limits, if another limiter on the store has the same name, unless both were given
 // that name and have equal limits. The function that it returns removes the limiter.
 func (r *Registry) Add(store any, l Limiter) (remove func()) {
-	of, ok := logsOf(store, l.Name)
+	own, ok := placeOf(store, l)
 	if !ok {
 		return func() {} // the store has no pointer to know it by
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.living == nil {
-		r.living, r.warned = make(map[logs]map[Limiter]int), make(map[[3]string]bool)
+		r.living, r.warned = make(map[place]int), make(map[[3]string]bool)
 	}
-	for known := range r.living {
-		if known.store.Value() == nil {
-			delete(r.living, known)
+	for other := range r.living {
+		onPurpose := other.Limits == l.Limits && other.Named && l.Named
+		switch {
+		case other.store.Value() == nil:
+			delete(r.living, other)
+		case other.store == own.store && other.prefix == own.prefix && other.Name == l.Name && !onPurpose:
+			r.warn(other.Limiter, l)
 		}
 	}
-	for other := range r.living[of] {
-		if other.Limits != l.Limits || !other.Named || !l.Named { // otherwise they share on purpose
-			r.warn(other, l)
+	r.living[own]++
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.living[own]--; r.living[own] <= 0 {
+			delete(r.living, own)
 		}
 	}
-	if r.living[of] == nil {
-		r.living[of] = make(map[Limiter]int)
-	}
-	r.living[of][l]++
-	return func() { r.remove(of, l) }
 }
 
 func (r *Registry) warn(first, second Limiter) {
@@ -71,30 +74,18 @@ func (r *Registry) warn(first, second Limiter) {
 			"replaced the other, close the old one"))
 }
 
-func (r *Registry) remove(of logs, l Limiter) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := r.living[of]
-	if all[l]--; all[l] <= 0 {
-		delete(all, l)
-	}
-	if len(all) == 0 {
-		delete(r.living, of)
-	}
-}
-
-// logsOf tells logs by the store, or by what the store returns from LogsOf: two stores of one client and prefix hold
+// placeOf tells logs by the store, or by what the store returns from LogsOf: two stores of one client and prefix hold
 // the same logs.
-func logsOf(store any, name string) (of logs, ok bool) {
+func placeOf(store any, l Limiter) (p place, ok bool) {
 	v := reflect.ValueOf(store)
 	if s, ok := store.(interface{ LogsOf() (any, string) }); ok {
 		if client, prefix := s.LogsOf(); reflect.ValueOf(client).Kind() == reflect.Pointer {
-			v, of.prefix = reflect.ValueOf(client), prefix
+			v, p.prefix = reflect.ValueOf(client), prefix
 		}
 	}
 	if v.Kind() != reflect.Pointer || v.IsNil() {
-		return of, false
+		return p, false
 	}
-	of.store, of.name = weak.Make((*byte)(v.UnsafePointer())), name
-	return of, true
+	p.store, p.Limiter = weak.Make((*byte)(v.UnsafePointer())), l
+	return p, true
 }

@@ -11,13 +11,14 @@ import (
 type ledger struct {
 	ring   []Entry // its length is a power of two; entry 0 is at the log's head, and where no entry is, the cost is 0
 	units  int     // the cost of all entries
-	search *search // of a ring that is larger than a block, or nil
+	search *search // or nil
 }
 
-// search finds units and entries in a large ring.
+// search finds units and entries in a ring that is larger than a block. Either part is made when it is first needed,
+// and is lost when the entries move to another ring: a log that denies nobody has none to keep up to date.
 type search struct {
 	tree  []int             // of Fenwick: the units in each block of places
-	index map[uint64]uint32 // places by ID, of removed entries too; nil until a binary search has not found an ID
+	index map[uint64]uint32 // places by ID, of removed entries too; needed when a binary search has not found an ID
 }
 
 const (
@@ -34,33 +35,53 @@ func (l *Log) openLedger() {
 
 // refill moves the entries, without those that were removed, to the beginning of a ring of that size.
 func (l *Log) refill(size int) {
-	ring := make([]Entry, 0, size)
-	for e := range l.Entries() {
-		ring = append(ring, e)
+	ring, units := make([]Entry, 0, size), 0
+	for i := range int(l.count) { // twice as fast as Entries
+		if e := l.get(i); e.Cost > 0 {
+			ring, units = append(ring, e), units+e.Cost
+		}
 	}
 	l.count = uint32(len(ring))
-	l.ring, l.head, l.tailLen, l.ledger = nil, 0, 0, &ledger{ring: ring[:size]}
-	l.sum()
+	l.ring, l.head, l.tailLen, l.ledger = nil, 0, 0, &ledger{ring: ring[:size], units: units}
 }
 
 // resizeLedger moves the entries to a ring for their number.
 func (l *Log) resizeLedger(smallest int) {
 	n := uint32(0)
-	for range l.Entries() {
-		n++
+	for i := range l.ledger.ring { // where no entry is, the cost is 0
+		if l.ledger.ring[i].Cost > 0 {
+			n++
+		}
 	}
 	l.refill(ringFor(n, smallest))
 }
 
-// sum computes the sums of a ledger that was refilled.
-func (l *Log) sum() {
-	g := l.ledger
-	if g.units = 0; len(g.ring) > block {
-		g.search = &search{tree: make([]int, len(g.ring)/block)}
+// isLarge reports whether the ring is searched with more than itself.
+func (g *ledger) isLarge() bool { return len(g.ring) > block }
+
+// searched returns the search of a large ring.
+func (g *ledger) searched() *search {
+	if g.search == nil {
+		g.search = new(search)
 	}
-	for place := range int(l.count) {
-		g.add(place, g.ring[place].Cost)
+	return g.search
+}
+
+// sums returns the tree of a large ring.
+func (g *ledger) sums() []int {
+	s := g.searched()
+	if s.tree == nil {
+		s.tree = make([]int, len(g.ring)/block)
+		for place := range g.ring {
+			s.tree[place/block] += g.ring[place].Cost
+		}
+		for i, units := range s.tree {
+			if parent := i | (i + 1); parent < len(s.tree) {
+				s.tree[parent] += units
+			}
+		}
 	}
+	return s.tree
 }
 
 // place is where entry i is in the ring of the ledger.
@@ -85,9 +106,10 @@ func (g *ledger) unitAt(head, n int) int64 {
 		n -= g.units
 	}
 	place := 0
-	if g.search != nil {
-		for step := len(g.search.tree) / 2; step > 0; step /= 2 {
-			if units := g.search.tree[place+step-1]; units < n {
+	if g.isLarge() {
+		tree := g.sums()
+		for step := len(tree) / 2; step > 0; step /= 2 {
+			if units := tree[place+step-1]; units < n {
 				place, n = place+step, n-units
 			}
 		}
@@ -104,9 +126,10 @@ func (g *ledger) before(place int) (units int) {
 	for _, e := range g.ring[place/block*block : place] {
 		units += e.Cost
 	}
-	if g.search != nil {
+	if g.isLarge() {
+		tree := g.sums()
 		for i := place / block; i > 0; i &= i - 1 {
-			units += g.search.tree[i-1]
+			units += tree[i-1]
 		}
 	}
 	return units
@@ -189,7 +212,7 @@ func (l *Log) find(id uint64) int {
 	switch {
 	case i < int(l.count) && has(i):
 		return i
-	case l.ledger.search != nil:
+	case l.ledger.isLarge():
 		if i = l.indexed(id); i < int(l.count) && has(i) {
 			return i
 		}
@@ -204,7 +227,7 @@ func (l *Log) find(id uint64) int {
 
 // indexed returns the index that the entry with that ID has, if there is one.
 func (l *Log) indexed(id uint64) int {
-	s := l.ledger.search
+	s := l.ledger.searched()
 	if s.index == nil {
 		s.index = make(map[uint64]uint32, l.count)
 		for i := range int(l.count) {
@@ -240,7 +263,6 @@ func (l *Log) Merge(entries []Entry) {
 	if !sorted {
 		l.resizeLedger(2 * smallestLedger)
 		slices.SortStableFunc(l.ledger.ring[:l.count], func(a, b Entry) int { return cmp.Compare(a.At, b.At) })
-		l.sum()
 		l.oldest = l.entry(0).At
 	}
 }

@@ -78,15 +78,19 @@ func (l *Log) Bytes() int {
 func (l *Log) Entries() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for i := range int(l.count) {
-			e := Entry{At: l.at(i), ID: l.lastID - uint64(int(l.count)-1-i), Cost: 1}
-			if l.ledger != nil {
-				e = *l.entry(i)
-			}
-			if e.Cost > 0 && !yield(e) {
+			if e := l.get(i); e.Cost > 0 && !yield(e) {
 				return
 			}
 		}
 	}
+}
+
+// get returns entry i, which may have been removed.
+func (l *Log) get(i int) Entry {
+	if l.ledger != nil {
+		return *l.entry(i)
+	}
+	return Entry{At: l.at(i), ID: l.lastID - uint64(int(l.count)-1-i), Cost: 1}
 }
 
 // at returns the instant of entry i.
@@ -114,20 +118,19 @@ func (l *Log) Drop(cut int64) {
 // because few entries leave a window between two takes, and a large log does not fit into the cache: so it looks at the
 // oldest entries first.
 func (l *Log) since(cut int64) int {
-	low, high := 1, 2
-	for high < int(l.count) && l.at(high-1) <= cut {
+	low, high := 0, 1 // the entry at low is not after it
+	for high < int(l.count) && l.at(high) <= cut {
 		low, high = high, 2*high
 	}
 	high = min(high, int(l.count))
-	for low < high {
-		middle := (low + high) / 2
-		if l.at(middle) > cut {
+	for high-low > 1 {
+		if middle := (low + high) / 2; l.at(middle) > cut {
 			high = middle
 		} else {
-			low = middle + 1
+			low = middle
 		}
 	}
-	return low
+	return high
 }
 
 // dropFirst removes the oldest n entries.
@@ -211,8 +214,12 @@ func (l *Log) spill() {
 
 func (l *Log) resize(size int) {
 	ring := make([]int64, size)
-	for i := range l.ringLen() {
-		ring[i] = l.at(i)
+	for n, old := 0, l.ringLen(); n < old; {
+		from := (int(l.head) + n) & (len(l.ring) - 1)
+		for _, at := range l.ring[from:min(from+old-n, len(l.ring))] { // not by copy, for whose end a GC would wait
+			ring[n] = at
+			n++
+		}
 	}
 	l.ring, l.head = ring, 0
 }

@@ -44,11 +44,6 @@ func New(holds []Units, quota int, period time.Duration) *Schedule {
 // Set sets the schedule's clock to one on which unit n is free at an instant.
 func (s *Schedule) Set(n int64, at time.Duration) { s.ahead += s.At(n) - at }
 
-// Every makes a schedule of n units that are free at an instant, and again after each period.
-func Every(period time.Duration, n int, first time.Duration) *Schedule {
-	return &Schedule{units: []Units{{first, n}}, total: n, period: period}
-}
-
 // Before returns how many units are free before an instant.
 func (s *Schedule) Before(at time.Duration) (n int64) {
 	at += s.ahead

@@ -66,7 +66,7 @@ func TestSchedule(t *testing.T) {
 }
 
 func TestEvery(t *testing.T) {
-	s := spread.Every(10, 3, 7)
+	s := spread.New([]spread.Units{{At: 7, N: 3}}, 3, 10)
 	for n, want := range map[int64]time.Duration{0: 7, 2: 7, 3: 17, 3e9 + 1: 1e10 + 7} {
 		if got := s.At(n); got != want {
 			t.Errorf("unit %d is free at %d, want %d", n, got, want)

@@ -11,6 +11,7 @@ import (
 // Context ends at its deadline, or with Cancel, but not when the context ends whose values it has.
 type Context struct {
 	values context.Context //nolint:containedctx // it is one
+	lasts  time.Duration
 	ends   time.Time
 
 	mu    sync.Mutex
@@ -21,8 +22,11 @@ type Context struct {
 
 // New returns a context with the values of another one, which ends after a time.
 func New(values context.Context, d time.Duration) *Context {
-	return &Context{values: values, ends: time.Now().Add(d)}
+	return &Context{values: values, lasts: d, ends: time.Now().Add(d)}
 }
+
+// Began returns when it was made.
+func (c *Context) Began() time.Time { return c.ends.Add(-c.lasts) }
 
 // Deadline implements [context.Context].
 func (c *Context) Deadline() (time.Time, bool) { return c.ends, true }

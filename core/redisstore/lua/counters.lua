@@ -1,5 +1,6 @@
 -- newCounters returns the algorithms that keep some numbers of a key instead of a log, by their letters. Each is a
--- function of quota, window (us) and what else the limit has, a text. It returns these functions:
+-- function of quota, window (us) and what else the limit has, a text. It returns the number of units that it can hold,
+-- most, and these functions:
 --   look(key)         how many units are used; whether the clock was set back by more than a second, so that a denial
 --                     must write the value, too, as one of now; the period, in two numbers if need be
 --   till(used)        how long it takes until no more than that many are used, which is less than now
@@ -34,10 +35,11 @@ local function newCounters()
     local function till() return math.max(ends - now, 1) end
 
     local function put(key, added)
+      added = within(units + added) - units
       if kept then
         call('INCRBY', key, added == 1 and '1' or added)
       else
-        call('SET', key, string.format('%.0f', base + within(units + added)), 'PX', ttlOf(till()))
+        call('SET', key, string.format('%.0f', base + units + added), 'PX', ttlOf(till()))
       end
     end
 
@@ -58,19 +60,19 @@ local function newCounters()
 
     local function settle(key, change, period)
       if period ~= begin or not kept then return false end
-      put(key, within(units + change) - units)
+      put(key, change)
       return true
     end
 
-    return {look = look, till = till, put = put, settle = settle}
+    return {most = many - 1, look = look, till = till, put = put, settle = settle}
   end
 
   -- mulDiv returns a * b / c, and the rest, exactly: a is less than 2^35, b and c are at most 2^45, a or b at most c.
   local function mulDiv(a, b, c)
     if a * b < 9007199254740992 then return (a * b - a * b % c) / c, a * b % c end
     local quotient, rest = 0, 0
-    for _, bits in ipairs({268435456, 2097152, 16384, 128, 1}) do -- 7 bits at once, since more would not be exact
-      local part = rest * 128 + math.floor(a / bits) % 128 * b
+    for shift = 28, 0, -7 do -- 7 bits at once, since more would not be exact
+      local part = rest * 128 + math.floor(a / 2 ^ shift) % 128 * b
       rest = part % c
       quotient = quotient * 128 + (part - rest) / c
     end
@@ -114,7 +116,7 @@ local function newCounters()
       return true
     end
 
-    return {look = look, till = till, put = put, settle = settle}
+    return {most = many - 1, look = look, till = till, put = put, settle = settle}
   end
 
   -- t, a token bucket. The value has an instant in 16 digits, and how long after it the bucket is full: in parts of a
@@ -126,7 +128,7 @@ local function newCounters()
     local function till(used) return math.ceil((ahead - used * interval) / parts) end
 
     local function put(key, added)
-      ahead = ahead + added * interval
+      ahead = math.max(ahead, math.min(ahead + added * interval, quota * interval))
       call('SET', key, stamp .. text(ahead), 'PX', ttlOf(ahead / parts))
     end
 
@@ -138,19 +140,19 @@ local function newCounters()
       if not moved then ahead = math.max(ahead - past * parts, 0) end
       local rest = ahead % interval
       local used, part = (ahead - rest) / interval + (rest > 0 and 1 or 0), ahead % parts
-      return used, moved, now + (ahead - part) / parts, parts > 1 and part or nil
+      return used, moved, now + (ahead - part) / parts, part
     end
 
     local function settle(key, change, period, part, was)
       -- When all units of the take have come back: these are not given back. It has taken the quota at most.
       local own = (period - now) * parts + part + math.min(was, quota) * interval
-      ahead = math.max(ahead + math.max(change * interval, -math.max(own, 0)), 0)
-      ahead = math.min(ahead, quota * interval)
-      put(key, 0)
+      local back = math.min(math.min(-change, quota) * interval, math.max(own, 0))
+      if change < 0 then ahead = math.max(ahead - back, 0) end
+      put(key, math.max(change, 0))
       return true
     end
 
-    return {look = look, till = till, put = put, settle = settle}
+    return {most = quota, look = look, till = till, put = put, settle = settle}
   end
 
   return counters

@@ -35,100 +35,103 @@ local function newLog()
     if units == 0 then call('UNLINK', key) else call('ZADD', key, -units, '') end
   end
 
-  -- look returns what a log holds in the window: its units; when the oldest entry was recorded, or nil; whether the log
-  -- counts its units in ''; how many entries have expired, and how many units these have. It corrects '' if that has no
-  -- units.
+  -- look returns the state of a log, which the functions below keep: how many units are in the window; when the oldest
+  -- was recorded, or nil; whether the log counts its units in ''; how many entries have expired, and how many units
+  -- these have. It corrects '' if that has no units.
   function log.look(key, window)
-    local size = call('ZCARD', key)
-    if size == 0 then return 0, nil, false, 0, 0 end
-    local found = call('ZRANGE', key, '0', reach, 'WITHSCORES')
+    local units, found, first, i, expired, gone = call('ZCARD', key), {}, 0, 2, 0, 0
+    if units > 0 then found = call('ZRANGE', key, '0', reach, 'WITHSCORES') end
     local counted = found[1] == ''
-    if counted and found[2] + 0 >= 0 then return log.look(recount(key) or key, window) end
-    local units, i, expired, gone = counted and -found[2] or size, counted and 4 or 2, 0, 0
+    if counted then
+      units, first, i = -found[2], 1, 4 -- first: the rank of the first entry
+      if units <= 0 then return log.look(recount(key) or key, window) end
+    end
     while found[i] and found[i] + window <= now do
       expired, gone, i = expired + 1, gone + costOf(found[i - 1]), i + 2
     end
-    reach = (counted and 1 or 0) + math.min(expired, 2)
-    if found[i] then return units - gone, found[i], counted, expired, gone end
-    expired = call('ZCOUNT', key, '1', text(now - window))
-    local rank = counted and expired + 1 or expired
-    if rank >= size then return 0, nil, counted, expired, 0 end
-    gone = counted and sum(key, 1, expired) or expired
-    return units - gone, call('ZRANGE', key, rank, rank, 'WITHSCORES')[2], counted, expired, gone
+    reach = first + math.min(expired, 2)
+    local oldest = found[i]
+    if units > 0 and not oldest then
+      expired = call('ZCOUNT', key, '1', text(now - window))
+      oldest = call('ZRANGE', key, first + expired, first + expired, 'WITHSCORES')[2]
+      gone = not oldest and units or counted and sum(key, 1, expired) or expired
+    end
+    units = units - gone
+    return {key = key, window = window, units = units, oldest = oldest, counted = counted, expired = expired,
+      gone = gone}
   end
 
-  -- record removes what has expired, and adds entries of one cost, one for each id, unless the log has them. It expects
-  -- what look returns, and returns this as it is then; or nil and an error, with nothing recorded.
-  function log.record(key, ids, cost, ttl, units, oldest, counted, expired, gone)
-    if units == 0 and (expired > 0 or counted) then
+  -- record removes what has expired, and adds entries of one cost, one for each id, unless the log has them. It returns
+  -- an error, with nothing recorded, or nil.
+  function log.record(s, ids, cost, ttl)
+    local key = s.key
+    if s.expired > 0 and not s.oldest then
       call('UNLINK', key)
-      counted, expired, gone = false, 0, 0
-    elseif expired > 0 then
-      local last = (counted or cost > 1) and expired or math.min(expired, atOnce)
-      call('ZREMRANGEBYRANK', key, counted and '1' or '0', counted and last or last - 1)
-      expired = expired - last
+      s.counted, s.expired, s.gone = false, 0, 0
+    elseif s.expired > 0 then
+      local last = (s.counted or cost > 1) and s.expired or math.min(s.expired, atOnce)
+      call('ZREMRANGEBYRANK', key, s.counted and '1' or '0', s.counted and last or last - 1)
+      s.expired = s.expired - last
     end
-    local added, written = 0, not counted and cost == 1 -- written: whether '' is right
+    local added, written = 0, not s.counted and cost == 1 -- written: whether '' is right
     if #ids > 9 then
       local members = {}
       for i = 1, #ids, 8 do
         members[#members + 1], members[#members + 2] = stamp, memberOf(ids:sub(i, i + 7), cost)
       end
       added = call('ZADD', key, 'NX', unpack(members))
-    elseif counted and cost > gone and ids ~= '' then
+    elseif s.counted and cost > s.gone and ids ~= '' then
       -- One command for both: LT leaves an entry that is there alone, since that has an earlier stamp.
-      added = call('ZADD', key, 'LT', stamp, memberOf(ids, cost), -units - cost, '')
+      added = call('ZADD', key, 'LT', stamp, memberOf(ids, cost), -s.units - cost, '')
       written = added == 1
     elseif ids ~= '' then
       added = call('ZADD', key, 'NX', stamp, memberOf(ids, cost))
     end
-    units = units + added * cost
-    if not written then call('ZADD', key, -units, '') end
-    local failed = arm(key, ttl)
-    if failed then return nil, failed end
-    return units, oldest or stamp, counted or cost > 1, expired, 0
+    s.units, s.oldest, s.counted, s.gone = s.units + added * cost, s.oldest or stamp, s.counted or cost > 1, 0
+    if not written then call('ZADD', key, -s.units, '') end
+    return arm(key, ttl)
   end
 
   -- isLate reports whether a denial should remove what has expired as well: the next ones would sum it up again.
-  function log.isLate(units, counted, expired) return counted and expired > 100 and units > 0 end
+  function log.isLate(s) return s.counted and s.expired > 100 and s.units > 0 end
 
   -- reset returns how long it takes until an entry leaves.
-  local function reset(at, window) return at and math.min(at - now, 0) + window or 0 end
+  function log.reset(s, at) return at and math.min(at - now, 0) + s.window or 0 end
 
   -- wait returns how long it takes until so many units have left. It returns nil if there are fewer: then '' was wrong,
   -- which it corrects.
-  function log.wait(key, window, units, oldest, counted, expired)
-    if units <= 1 then return reset(oldest, window) end
-    local rank, size = expired + 1, counted and 16 or 1
-    if not counted then rank, units = rank + units - 2, 1 end
+  function log.wait(s, units)
+    if units <= 1 then return log.reset(s, s.oldest) end
+    local rank, size = s.expired + 1, s.counted and 16 or 1
+    if not s.counted then rank, units = rank + units - 2, 1 end
     repeat
-      local page = call('ZRANGE', key, rank, rank + size - 1)
+      local page = call('ZRANGE', s.key, rank, rank + size - 1)
       for i = 1, #page do
         units = units - costOf(page[i])
-        if units <= 0 then return reset(call('ZSCORE', key, page[i]), window) end
+        if units <= 0 then return log.reset(s, call('ZSCORE', s.key, page[i])) end
       end
       rank, size = rank + size, math.min(4 * size, atOnce)
     until not page[1]
-    recount(key)
+    recount(s.key)
   end
 
   -- rewound removes what was recorded before the clock was set back, so that no denial is longer than the window and a
   -- second. It reports whether there was something.
-  function log.rewound(key, counted)
-    local some = call('ZCOUNT', key, log.future, '+inf') > 0 and call('ZREMRANGEBYSCORE', key, log.future, '+inf')
-    if some and counted then recount(key) end
+  function log.rewound(s)
+    local some = call('ZCOUNT', s.key, log.future, '+inf') > 0 and call('ZREMRANGEBYSCORE', s.key, log.future, '+inf')
+    if some and s.counted then recount(s.key) end
     return some
   end
 
   -- countOwn returns how many takes of a group, from the first on, were recorded before: the server got them twice.
-  function log.countOwn(key, ids, cost, window)
+  function log.countOwn(s, ids, cost)
     for i = 1, #ids, 8 do
-      local at = call('ZSCORE', key, memberOf(ids:sub(i, i + 7), cost))
-      if not at or at + window <= now then return (i - 1) / 8 end
+      local at = call('ZSCORE', s.key, memberOf(ids:sub(i, i + 7), cost))
+      if not at or at + s.window <= now then return (i - 1) / 8 end
     end
     return #ids / 8
   end
 
-  log.costOf, log.memberOf, log.recount, log.reset = costOf, memberOf, recount, reset
+  log.costOf, log.memberOf, log.recount = costOf, memberOf, recount
   return log
 end

@@ -11,38 +11,36 @@ local reply, r, leaving = {}, 0, false -- leaving: whether the last log had expi
 local cut, future -- the latest instant that has expired, as text; what was recorded before the clock was set back
 local log -- the functions of log.lua, when they are needed
 
--- decide is for any takes and logs.
+-- decide is for any takes and logs. It returns the number that is the whole reply, below zero, or nil; and an error.
 local function decide(key, asked)
   log = log or newLog()
   local ids, cost = asked, 1
   if #asked % 8 ~= 0 then ids, cost = asked:sub(1, -5), struct.unpack('>I4', asked, #asked - 3) end
-  local takes, units, oldest, counted, expired, gone = #ids / 8, log.look(key, window)
-  local room = math.floor((quota - units) / cost)
-  if room < takes and log.rewound(key, counted) then return decide(key, asked) end
-  local admitted, used, left = takes, units, 0
+  local takes, s = #ids / 8, log.look(key, window)
+  local room = math.floor((quota - s.units) / cost)
+  if room < takes and log.rewound(s) then return decide(key, asked) end
+  local admitted, used, wait = takes, s.units, 0
   if room < takes then
-    admitted = math.min(math.max(room, 0) + log.countOwn(key, ids, cost, window), takes)
+    admitted = math.min(math.max(room, 0) + log.countOwn(s, ids, cost), takes)
     ids = ids:sub(1, 8 * admitted)
   end
-  if admitted > 0 or log.isLate(units, counted, expired) then
-    units, oldest, counted, expired = log.record(key, ids, cost, ttl, units, oldest, counted, expired, gone)
-    if not units then return oldest end
-    used = units - admitted * cost
+  if admitted > 0 or log.isLate(s) then
+    local failed = log.record(s, ids, cost, ttl)
+    if failed then return nil, failed end
+    used = s.units - admitted * cost
   end
   if admitted == takes and used < quota then
-    r = r + 1
-    reply[r] = -(used * (window + 1) + log.reset(oldest, window) + 1)
-    return
+    return used * (window + 1) + log.reset(s, s.oldest) + 1
   elseif admitted < takes and cost <= quota then
-    left = log.wait(key, window, units + cost - quota, oldest, counted, expired)
-    if not left then return decide(key, asked) end
+    wait = log.wait(s, s.units + cost - quota)
+    if not wait then return decide(key, asked) end
   end
-  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = admitted, used, log.reset(oldest, window), left
+  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4] = admitted, used, log.reset(s, s.oldest), wait
   r = r + 4
 end
 
 for k = 1, n do
-  local key, id, told = KEYS[k], ARGV[k], nil -- told: the number that is the whole reply, below zero
+  local key, id, told, failed = KEYS[k], ARGV[k], nil, nil -- told: the number that decide returns
   -- Most takes are decided here, without a call of a function: those of one unit, on a log that has no others, and one
   -- take of more, if none has expired and there is room.
   if #id == 8 then
@@ -95,12 +93,11 @@ for k = 1, n do
       told = units * (window + 1) + left + 1
     end
   end
+  if not told then told, failed = decide(key, id) end
+  if failed then return failed end
   if told then
     r = r + 1
     reply[r] = -told
-  else
-    local failed = decide(key, id)
-    if failed then return failed end
   end
 end
 return reply

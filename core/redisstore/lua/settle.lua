@@ -1,24 +1,24 @@
 -- Changes what takes have cost, each at its instant, or merges entries of other logs: then it adds those that the logs
--- do not have. KEYS: the logs, one for each take. ARGV: for each the id of the take, what it may have cost and what it
--- costs from now on (0: nothing), in 4 bytes each; then, in 8 bytes, how long ago it was recorded (us). Where that is
--- left out, the log is not searched for another cost. To merge, then window (us) and TTL (ms) of the logs. Reply: 1 for
--- each take.
+-- do not have. KEYS: the logs, one for each take. ARGV: for each take its id, and in 4 bytes each what it may have cost
+-- and what it costs from now on (0: nothing); then, in 8 bytes, how long ago it was recorded (us), or -1 not to search
+-- the log for another cost. An argument may have those of several takes. Then window (us) and TTL (ms) of the logs, 0
+-- unless entries are merged. Reply: 1 for each take.
 -- include clock
 -- include log
-local log, window, ttl = newLog(), ARGV[#KEYS + 1], ARGV[#KEYS + 2]
+local log, window, ttl = newLog(), ARGV[#ARGV - 1] + 0, ARGV[#ARGV] + 0
 
--- account changes the units of a log, to which an entry with that cost was added.
-local function account(key, change, cost)
+-- account changes the units of a log, to which an entry was added, or which has lost one.
+local function account(key, change)
   if call('ZSCORE', key, '') then
     if call('ZINCRBY', key, -change, '') + 0 >= 0 then log.recount(key) end
-  elseif cost > 1 then
-    call('ZADD', key, 1 - cost - call('ZCARD', key), '')
+  elseif change > 1 then
+    call('ZADD', key, 1 - change - call('ZCARD', key), '')
   end
 end
 
 -- add adds an entry.
 local function add(key, at, id, cost)
-  if call('ZADD', key, 'NX', at, log.memberOf(id, cost)) == 1 then account(key, cost, cost) end
+  if call('ZADD', key, 'NX', at, log.memberOf(id, cost)) == 1 then account(key, cost) end
 end
 
 -- change changes the cost of an entry, or removes it if the cost is 0.
@@ -26,7 +26,7 @@ local function change(key, member, at, id, cost)
   if member == log.memberOf(id, cost) then return end
   if cost > 0 then add(key, at, id, cost) end -- first, for an empty log would lose its TTL
   call('ZREM', key, member)
-  account(key, -log.costOf(member), 0)
+  account(key, -log.costOf(member))
 end
 
 -- find looks for what a log has of a take: an entry of cost a, b or 1, or a denial. It returns the member and its
@@ -54,18 +54,16 @@ local function search(key, id, at)
   if found[1] then return found[1], call('ZSCORE', key, found[1]) end
 end
 
-local reply = {}
+local reply, asked = {}, table.concat(ARGV, '', 1, #ARGV - 2)
 for k = 1, #KEYS do
-  local key, asked = KEYS[k], ARGV[k]
-  local id, was, cost = struct.unpack('>c8I4I4', asked)
-  local age = #asked > 16 and struct.unpack('>I8', asked, 17)
+  local key, id, was, cost, age = KEYS[k], struct.unpack('>c8I4I4i8', asked, 24 * k - 23)
   local member, at = find(key, id, was, cost)
-  if not member and age and not window then member, at = search(key, id, now - age) end
+  if not member and age >= 0 and window == 0 then member, at = search(key, id, now - age) end
   if member then
     change(key, member, at, id, cost)
-  elseif window and cost > 0 and age < window + 0 then
+  elseif window > 0 and cost > 0 and age < window then
     add(key, text(now - age), id, cost)
-    local failed = arm(key, ttl + 0)
+    local failed = arm(key, ttl)
     if failed then return failed end
   end
   reply[k] = 1

@@ -4,7 +4,7 @@
 -- costs from now on; its period, and the nanoseconds of this. Reply: 1.
 -- include clock
 -- include counters
-local counter = newCounters()[ARGV[1]](ARGV[2] + 0, ARGV[3] + 0, ARGV[4])
+local counter = newCounters()[ARGV[1]:lower()](ARGV[2] + 0, ARGV[3] + 0, ARGV[4])
 local was, cost = call('GET', KEYS[2]) or ARGV[5], ARGV[6]
 if was == cost then return {1} end
 counter.look(KEYS[1])

@@ -49,7 +49,7 @@ func parsePattern(text string) (p *pattern, problem string) {
 			p.end = anything
 		case part[0] == '{':
 			p.segments = append(p.segments, "")
-		case err != nil, strings.Contains(literal, "/"), isForeign(part):
+		case err != nil, strings.Contains(literal, "/"), literal == ".", literal == "..", isForeign(part):
 			return nil, part + " is not a segment of a path, or a wildcard of another router"
 		default:
 			p.segments = append(p.segments, literal)
@@ -108,11 +108,12 @@ func cleanPath(p string) string {
 	if p == "" || p[0] != '/' {
 		p = "/" + p
 	}
+	before, slash := strings.CutSuffix(p, "/")
 	clean := path.Clean(p)
 	switch {
-	case p[len(p)-1] != '/' || clean == "/":
+	case !slash || clean == "/":
 		return clean
-	case len(p) == len(clean)+1 && strings.HasPrefix(p, clean):
+	case before == clean:
 		return p
 	}
 	return clean + "/"
