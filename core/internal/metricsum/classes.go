@@ -3,6 +3,7 @@ package metricsum
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 
@@ -13,14 +14,16 @@ import (
 const (
 	mostClasses  = 64 // of [Classes], which a store that names its errors wrongly cannot exceed
 	longestClass = 64 // bytes
-	otherClass   = "other"
+
+	// OtherClass is the class of errors that have no class of their own.
+	OtherClass = "other"
 )
 
 // Classes names errors for metrics, so that a program has a small number of names whatever its errors say. The zero
 // value is ready for use.
 type Classes struct {
 	mu    sync.Mutex
-	known map[string]bool
+	known []string
 }
 
 // Of returns the class of an error, which does not depend on its text: "ok" for nil, that of a [store.StoreError] as it
@@ -42,26 +45,20 @@ func (s *Classes) Of(err error, rest string) string {
 	return rest
 }
 
-// OfStore returns the class of what a store has returned.
-func (s *Classes) OfStore(err error) string { return s.Of(err, otherClass) }
-
 // word returns a class as it is, unless it is no word or there are too many.
 func (s *Classes) word(class string) string {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789._-"
 	if class == "" || len(class) > longestClass || strings.Trim(class, letters) != "" {
-		return otherClass
+		return OtherClass
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known[class] {
-		return class
+	switch {
+	case slices.Contains(s.known, class):
+	case len(s.known) >= mostClasses:
+		return OtherClass
+	default:
+		s.known = append(s.known, strings.Clone(class))
 	}
-	if len(s.known) >= mostClasses {
-		return otherClass
-	}
-	if s.known == nil {
-		s.known = make(map[string]bool)
-	}
-	s.known[strings.Clone(class)] = true
 	return class
 }

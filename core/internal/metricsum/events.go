@@ -4,46 +4,35 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/event"
 )
 
 // The metrics of events, all of which are counters.
-const (
-	decisions = iota
-	nearLimit
-	degraded
-	refunds
-	shadows
-	overridden
-	reloads
-	failures
+var (
+	decisions = &Metric{true, "sash_decisions_total", "requests", "{request}",
+		"Decisions by policy, outcome and source, including those of Peek.", "outcome source"}
+	nearLimit = &Metric{true, "sash_near_limit_total", "near_limit", "{request}",
+		"Allowed requests that left less than a fifth of a limit's quota.", ""}
+	degraded = &Metric{true, "sash_degraded_decisions_total", "degraded", "{request}",
+		"Decisions by the failure policy, because the store did not answer.", ""}
+	refunds = &Metric{true, "sash_refunds_total", "refunds", "{refund}", "Refunds by WithRefund.", "result"}
+	shadows = &Metric{true, "sash_shadow_decisions_total", "shadow_requests", "{request}",
+		"What the policy of WithShadow, or rules with shadow, would have decided.", "outcome"}
+	overridden = &Metric{true, "sash_override_decisions_total", "override_requests", "{request}",
+		"Decisions under an override, by what it is and by outcome, including those of Peek.", "override outcome"}
+	reloads = &Metric{true, "sash_rules_reloads_total", "rules.reloads", "{reload}",
+		"Reloads of a rules file.", "result"}
+	failures = &Metric{true, "sash_errors_total", "errors", "{request}",
+		"Requests that failed or were decided without the store, by class of error.", "class"}
 )
-
-var eventMetrics = []Metric{
-	decisions: {true, "sash_decisions_total", "requests", "{request}",
-		"Decisions by policy, outcome and source, including those of Peek.", "outcome source"},
-	nearLimit: {true, "sash_near_limit_total", "near_limit", "{request}",
-		"Allowed requests that left less than a fifth of a limit's quota.", ""},
-	degraded: {true, "sash_degraded_decisions_total", "degraded", "{request}",
-		"Decisions by the failure policy, because the store did not answer.", ""},
-	refunds: {true, "sash_refunds_total", "refunds", "{refund}", "Refunds by WithRefund.", "result"},
-	shadows: {true, "sash_shadow_decisions_total", "shadow_requests", "{request}",
-		"What the policy of WithShadow, or rules with shadow, would have decided.", "outcome"},
-	overridden: {true, "sash_override_decisions_total", "override_requests", "{request}",
-		"Decisions under an override, by what it is and by outcome, including those of Peek.", "override outcome"},
-	reloads: {true, "sash_rules_reloads_total", "rules.reloads", "{reload}", "Reloads of a rules file.", "result"},
-	failures: {true, "sash_errors_total", "errors", "{request}",
-		"Requests that failed or were decided without the store, by class of error.", "class"},
-}
 
 // series is a metric of a policy with values of its labels.
 type series struct {
-	metric int
-	first  string
-	second string
+	*Metric
+
+	first, second string
 }
 
 // beside has what events are counted as that are no decisions.
@@ -58,13 +47,7 @@ type Events struct {
 	classes Classes
 
 	mu       sync.Mutex
-	policies map[string]*counts
-}
-
-// counts are those of a policy, until it is forgotten.
-type counts struct {
-	began time.Time
-	n     map[series]uint64
+	policies map[string]map[series]uint64 // what was counted of each, until it is forgotten
 }
 
 // Add counts an event, and reports whether it was a decision. It allocates nothing once the policy had one of this kind
@@ -76,38 +59,38 @@ func (e *Events) Add(of *core.Event) (decided bool) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.policies[of.Policy]
-	if c == nil {
+	n := e.policies[of.Policy]
+	if n == nil {
 		if e.policies == nil {
-			e.policies = make(map[string]*counts)
+			e.policies = make(map[string]map[series]uint64)
 		}
-		c = &counts{time.Now(), map[series]uint64{ // these are reported also before they happen
+		n = map[series]uint64{ // these are reported also before they happen
 			{nearLimit, "", ""}: 0, {degraded, "", ""}: 0, {shadows, "allowed", ""}: 0, {shadows, "denied", ""}: 0,
-		}}
-		e.policies[strings.Clone(of.Policy)] = c
+		}
+		e.policies[strings.Clone(of.Policy)] = n
 	}
 	if other, ok := beside[of.Outcome]; ok {
-		c.n[other]++
+		n[other]++
 		return false
 	}
 	outcome := of.Outcome.String()
-	c.n[series{decisions, outcome, of.Source.String()}]++
+	n[series{decisions, outcome, of.Source.String()}]++
 	if of.NearLimit() {
-		c.n[series{metric: nearLimit}]++
+		n[series{nearLimit, "", ""}]++
 	}
 	if of.Decision.Degraded {
-		c.n[series{metric: degraded}]++
+		n[series{degraded, "", ""}]++
 	}
 	if s := of.Shadow; s != nil && s.Allowed {
-		c.n[series{metric: shadows, first: "allowed"}]++
+		n[series{shadows, "allowed", ""}]++
 	} else if s != nil {
-		c.n[series{metric: shadows, first: "denied"}]++
+		n[series{shadows, "denied", ""}]++
 	}
 	if o := of.Decision.Overridden; o != nil {
-		c.n[series{overridden, o.Kind(), outcome}]++
+		n[series{overridden, o.Kind(), outcome}]++
 	}
 	if class != "" {
-		c.n[series{metric: failures, first: class}]++
+		n[series{failures, class, ""}]++
 	}
 	return true
 }
@@ -120,17 +103,18 @@ func (e *Events) Forget(policy string) {
 }
 
 // Metrics implements [Source].
-func (e *Events) Metrics() []Metric { return eventMetrics }
+func (e *Events) Metrics() []Metric {
+	return []Metric{*decisions, *nearLimit, *degraded, *refunds, *shadows, *overridden, *reloads, *failures}
+}
 
 // Report implements [Source]. What has not happened has no sample, but for some metrics.
 func (e *Events) Report(yield func(Sample)) {
 	var all []Sample
 	e.mu.Lock()
-	for policy, c := range e.policies {
-		for s, n := range c.n {
-			m := eventMetrics[s.metric]
-			values := []string{s.first, s.second}[:len(strings.Fields(m.Labels))]
-			all = append(all, Sample{m, policy, values, float64(n), c.began})
+	for policy, counts := range e.policies {
+		for s, n := range counts {
+			values := []string{s.first, s.second}[:len(strings.Fields(s.Labels))]
+			all = append(all, Sample{*s.Metric, policy, values, float64(n)})
 		}
 	}
 	e.mu.Unlock() // since who is told may be slow

@@ -98,16 +98,15 @@ func (l *Limiters) Report(yield func(Sample)) {
 func (l *Limiters) Sums() (all []*core.Stats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	stats, open := make([]core.Stats, len(l.all)), make(map[string]bool)
-	for i, one := range l.all {
-		s := one.Stats()
-		stats[i], open[s.Policy] = s, open[s.Policy] || !s.Closed
+	open := make(map[string]bool)
+	for _, one := range l.all {
+		policy := one.Inside().Policy()
+		open[policy] = open[policy] || !one.Inside().IsClosed()
 	}
 	l.all = slices.DeleteFunc(l.all, func(one *core.Limiter) bool { return !open[one.Inside().Policy()] })
-	stats = slices.DeleteFunc(stats, func(s core.Stats) bool { return !open[s.Policy] })
 	sums, stores := make(map[string]*core.Stats), make(map[core.Store]bool)
-	for i := range stats {
-		s := &stats[i]
+	for _, one := range l.all {
+		s := one.Stats()
 		if reflect.TypeOf(s.Store).Comparable() {
 			if stores[s.Store] {
 				s.Keys, s.MaxKeys, s.Bytes, s.Shared = 0, 0, 0, 0
@@ -115,11 +114,10 @@ func (l *Limiters) Sums() (all []*core.Stats) {
 			stores[s.Store] = true
 		}
 		if sum := sums[s.Policy]; sum != nil {
-			add(sum, s)
-			continue
+			add(sum, &s)
+		} else {
+			sums[s.Policy], all = &s, append(all, &s)
 		}
-		sums[s.Policy] = s
-		all = append(all, s)
 	}
 	return all
 }

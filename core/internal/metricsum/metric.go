@@ -2,8 +2,6 @@
 // limiters hold, and names and describes each metric.
 package metricsum
 
-import "time"
-
 // Metric is a number that exporters have of each policy.
 type Metric struct {
 	Counter    bool   // it never decreases
@@ -21,7 +19,6 @@ type Sample struct {
 	Policy string
 	Values []string // of the labels
 	Value  float64
-	Began  time.Time // when it was 0, if it is of events
 }
 
 // Source has metrics: [Events] and [Limiters].

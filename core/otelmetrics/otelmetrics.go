@@ -11,12 +11,14 @@
 // Experimental: OpenTelemetry has no general convention for rate limiters yet. The names of this package resemble
 // aspnetcore.rate_limiting, and will change if there is a convention. docs/metrics.md lists them.
 //
-// No attribute is an identity, and the number of their values does not depend on clients. A policy is no longer
-// reported when its last limiter is closed.
+// No attribute is an identity, and the number of their values does not depend on clients. What was counted for a policy
+// stays until [Forget]; what limiters hold is reported while one of them is open.
 package otelmetrics
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -30,17 +32,19 @@ import (
 
 const prefix = "sash.rate_limiting."
 
-// The attributes of metrics and spans.
+// attributes are those of labels, as the metrics of package metricsum name them.
+var attributes = map[string]attribute.Key{
+	"outcome": attrResult, "result": attrResult, "source": attrSource, "override": attrOverride, "class": attrError,
+	"state": prefix + "breaker.state",
+}
+
+// Attributes that spans and histograms have as well.
 const (
-	attrPolicy     = attribute.Key(prefix + "policy")
-	attrResult     = attribute.Key(prefix + "result")
-	attrSource     = attribute.Key(prefix + "source")
-	attrError      = attribute.Key("error.type")
-	attrOperation  = attribute.Key(prefix + "store.operation")
-	attrState      = attribute.Key(prefix + "breaker.state")
-	attrRemaining  = attribute.Key(prefix + "remaining")
-	attrOverride   = attribute.Key(prefix + "override")
-	attrRetryAfter = attribute.Key(prefix + "retry_after")
+	attrPolicy   = attribute.Key(prefix + "policy")
+	attrResult   = attribute.Key(prefix + "result")
+	attrSource   = attribute.Key(prefix + "source")
+	attrOverride = attribute.Key(prefix + "override")
+	attrError    = attribute.Key("error.type")
 )
 
 // must panics if the meter cannot make an instrument.
@@ -51,15 +55,13 @@ func must[I any](instrument I, err error) I {
 	return instrument
 }
 
+// histogram is the first instrument that each function makes.
 func histogram(m metric.Meter, name, help string) metric.Float64Histogram {
-	return must(m.Float64Histogram(prefix+name, metric.WithUnit("s"), metric.WithDescription(help),
-		metric.WithExplicitBucketBoundaries(metricsum.Buckets...)))
-}
-
-func mustHave(m metric.Meter) {
 	if m == nil {
 		panic(noMeter) //nolint:forbidigo // documented: a mistake of the program
 	}
+	return must(m.Float64Histogram(prefix+name, metric.WithUnit("s"), metric.WithDescription(help),
+		metric.WithExplicitBucketBoundaries(metricsum.Buckets...)))
 }
 
 const noMeter = "otelmetrics: the meter is nil; pass one, such as otel.Meter"
@@ -72,34 +74,18 @@ const noMeter = "otelmetrics: the meter is nil; pass one, such as otel.Meter"
 // the quota, what kind of override was in force, and for a denial the seconds until there is room. If several limiters
 // decide about a request, the span has what the last of them decided: a denial is the last. What is left, and an
 // override, are of an earlier one if the last does not set them.
-func Observer(m metric.Meter) func(context.Context, core.Event) {
-	mustHave(m)
-	return observerOf(m).observe
-}
+func Observer(m metric.Meter) func(context.Context, core.Event) { return observerOf(m).observe }
 
 // Forget forgets what was counted for a policy by observers of a meter, such as that of a customer who has left. A
 // later event begins at 0.
-func Forget(m metric.Meter, policy string) {
-	mustHave(m)
-	observerOf(m).events.Forget(policy)
-}
+func Forget(m metric.Meter, policy string) { observerOf(m).events.Forget(policy) }
 
-// observers has the observer of each meter, so that all that a program makes of one meter are the same.
-var observers = struct {
-	sync.Mutex
-
-	of map[metric.Meter]*observer
-}{of: make(map[metric.Meter]*observer)}
+// observers has a function for each meter that makes its only observer.
+var observers sync.Map
 
 func observerOf(m metric.Meter) *observer {
-	observers.Lock()
-	defer observers.Unlock()
-	o := observers.of[m]
-	if o == nil {
-		o = newObserver(m)
-		observers.of[m] = o
-	}
-	return o
+	made, _ := observers.LoadOrStore(m, sync.OnceValue(func() *observer { return newObserver(m) }))
+	return made.(func() *observer)() //nolint:forcetypeassert // as it is stored
 }
 
 type observer struct {
@@ -135,16 +121,14 @@ func note(span trace.Span, e *core.Event) {
 	attrs := []attribute.KeyValue{
 		attrPolicy.String(e.Policy), attrResult.String(e.Outcome.String()), attrSource.String(e.Source.String()),
 	}
-	switch d := &e.Decision; e.Outcome { //nolint:exhaustive // of the others nothing more is known
-	case event.Allowed:
-		if len(d.Limits()) > 0 { // none for an override without limits, and under FailOpen
-			attrs = append(attrs, attrRemaining.Int(d.Remaining))
-		}
-	case event.Denied, event.Banned:
-		attrs = append(attrs, attrRemaining.Int(d.Remaining), attrRetryAfter.Float64(d.RetryAfter.Seconds()))
-	default:
+	d, denied := &e.Decision, e.Outcome == event.Denied || e.Outcome == event.Banned
+	if denied || len(d.Limits()) > 0 { // none for an override without limits, and under FailOpen
+		attrs = append(attrs, attribute.Int(prefix+"remaining", d.Remaining))
 	}
-	if o := e.Decision.Overridden; o != nil {
+	if denied {
+		attrs = append(attrs, attribute.Float64(prefix+"retry_after", d.RetryAfter.Seconds()))
+	}
+	if o := d.Overridden; o != nil {
 		attrs = append(attrs, attrOverride.String(o.Kind()))
 	}
 	span.SetAttributes(attrs...)
@@ -153,14 +137,52 @@ func note(span trace.Span, e *core.Event) {
 // StoreObserver makes a histogram of calls to stores and returns a function for [core.WithStoreObserver]. It may be
 // called several times with one meter.
 func StoreObserver(m metric.Meter) func(context.Context, event.StoreCall) {
-	mustHave(m)
 	calls := histogram(m, "store.call.duration", metricsum.StoreCallHelp)
-	known := new(metricsum.Classes)
+	classes := new(metricsum.Classes)
 	return func(ctx context.Context, c event.StoreCall) {
-		attrs := []attribute.KeyValue{attrOperation.String(c.Operation.String())}
+		attrs := []attribute.KeyValue{attribute.String(prefix+"store.operation", c.Operation.String())}
 		if c.Err != nil {
-			attrs = append(attrs, attrError.String(known.OfStore(c.Err)))
+			attrs = append(attrs, attrError.String(classes.Of(c.Err, metricsum.OtherClass)))
 		}
 		calls.Record(ctx, c.Took.Seconds(), metric.WithAttributeSet(attribute.NewSet(attrs...)))
 	}
+}
+
+// Register reports [core.Stats] of limiters when metrics are read, until Unregister of the registration is called.
+// Register all limiters of a program at once: limiters of one policy are added up, and metrics of a store are reported
+// once, for the first of the limiters that use it. For a file of rules, pass a limiter of rules.Set.Limiter.
+func Register(m metric.Meter, limiters ...*core.Limiter) (metric.Registration, error) {
+	if m == nil {
+		return nil, errors.New(noMeter)
+	}
+	return register(m, metricsum.NewLimiters(limiters))
+}
+
+// register makes instruments for the metrics of a source, which is asked when they are read.
+func register(m metric.Meter, source metricsum.Source) (metric.Registration, error) {
+	known := make(map[string]metric.Int64Observable)
+	var all []metric.Observable
+	for _, of := range source.Metrics() {
+		var err error
+		unit, description := metric.WithUnit(of.Unit), metric.WithDescription(of.Help)
+		if of.Counter {
+			known[of.OTel], err = m.Int64ObservableCounter(prefix+of.OTel, unit, description)
+		} else {
+			known[of.OTel], err = m.Int64ObservableUpDownCounter(prefix+of.OTel, unit, description)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, known[of.OTel])
+	}
+	return m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		source.Report(func(s metricsum.Sample) {
+			attrs := append(make([]attribute.KeyValue, 0, 3), attrPolicy.String(s.Policy))
+			for i, label := range strings.Fields(s.Labels) {
+				attrs = append(attrs, attributes[label].String(s.Values[i]))
+			}
+			to.ObserveInt64(known[s.OTel], int64(s.Value), metric.WithAttributes(attrs...))
+		})
+		return nil
+	}, all...)
 }

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -46,7 +47,7 @@ func histograms(opts []Option, name, help string, labels ...string) *prometheus.
 	return prometheus.NewHistogramVec(c.HistogramOpts, labels)
 }
 
-// register registers a collector, or returns the one of the same metric that was registered before, so that several
+// register registers a collector, or returns the one of the same metrics that was registered before, so that several
 // limiters can be given observers of one registerer. It panics if there is another metric of that name.
 func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 	if r == nil {
@@ -74,44 +75,24 @@ func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 //
 // After the first event of a policy it allocates nothing, except for errors.
 func Observer(r prometheus.Registerer, opts ...Option) func(context.Context, core.Event) {
-	return register(r, newObserver(opts)).observe
+	events := eventsOf(r)
+	durations := register(r, histograms(opts, "sash_decision_duration_seconds", metricsum.DecisionHelp, "source"))
+	for s := event.None; s <= event.Lease; s++ {
+		durations.WithLabelValues(s.String()) // it is there before it happens
+	}
+	return func(_ context.Context, e core.Event) {
+		if events.Add(&e) {
+			durations.WithLabelValues(e.Source.String()).Observe(e.Took.Seconds())
+		}
+	}
 }
 
 // Forget forgets what was counted for a policy, such as that of a customer who has left. A later event begins at 0.
-func Forget(r prometheus.Registerer, policy string) {
-	register(r, newObserver(nil)).events.Forget(policy)
-}
+func Forget(r prometheus.Registerer, policy string) { eventsOf(r).Forget(policy) }
 
-// observer is the collector of its metrics, so that all that are made with one registerer are the same.
-type observer struct {
-	events    metricsum.Events
-	durations *prometheus.HistogramVec
-}
-
-func newObserver(opts []Option) *observer {
-	o := &observer{durations: histograms(opts, "sash_decision_duration_seconds", metricsum.DecisionHelp, "source")}
-	for s := event.None; s <= event.Lease; s++ {
-		o.durations.WithLabelValues(s.String()) // it is there before it happens
-	}
-	return o
-}
-
-// Describe implements [prometheus.Collector].
-func (o *observer) Describe(to chan<- *prometheus.Desc) {
-	collector{&o.events}.Describe(to)
-	o.durations.Describe(to)
-}
-
-// Collect implements [prometheus.Collector].
-func (o *observer) Collect(to chan<- prometheus.Metric) {
-	collector{&o.events}.Collect(to)
-	o.durations.Collect(to)
-}
-
-func (o *observer) observe(_ context.Context, e core.Event) {
-	if o.events.Add(&e) {
-		o.durations.WithLabelValues(e.Source.String()).Observe(e.Took.Seconds())
-	}
+// eventsOf registers the counts of events, or returns those that were registered before.
+func eventsOf(r prometheus.Registerer) *metricsum.Events {
+	return register(r, collector[*metricsum.Events]{new(metricsum.Events)}).of
 }
 
 // StoreObserver registers a histogram of calls to stores and returns a function for [core.WithStoreObserver]. It may be
@@ -119,8 +100,43 @@ func (o *observer) observe(_ context.Context, e core.Event) {
 func StoreObserver(r prometheus.Registerer, opts ...Option) func(context.Context, event.StoreCall) {
 	calls := register(r, histograms(opts, "sash_store_call_duration_seconds", metricsum.StoreCallHelp,
 		"operation", "class"))
-	known := new(metricsum.Classes)
+	classes := new(metricsum.Classes)
 	return func(_ context.Context, c event.StoreCall) {
-		calls.WithLabelValues(c.Operation.String(), known.OfStore(c.Err)).Observe(c.Took.Seconds())
+		calls.WithLabelValues(c.Operation.String(), classes.Of(c.Err, metricsum.OtherClass)).Observe(c.Took.Seconds())
 	}
+}
+
+// Collector reports [core.Stats] of limiters when Prometheus scrapes. Register one collector with all limiters of the
+// program, since two have metrics of the same names. For a file of rules, pass a limiter of rules.Set.Limiter.
+//
+// Limiters of one policy are added up, and dropped when all of them are closed. Metrics of a store are
+// reported once, for the first of the limiters that use it.
+func Collector(limiters ...*core.Limiter) prometheus.Collector {
+	return collector[*metricsum.Limiters]{metricsum.NewLimiters(limiters)}
+}
+
+// collector reports the metrics of a source.
+type collector[S metricsum.Source] struct{ of S }
+
+func descOf(m metricsum.Metric) *prometheus.Desc {
+	return prometheus.NewDesc(m.Prometheus, m.Help, append([]string{"policy"}, strings.Fields(m.Labels)...), nil)
+}
+
+// Describe implements [prometheus.Collector].
+func (c collector[S]) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range c.of.Metrics() {
+		to <- descOf(m)
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c collector[S]) Collect(to chan<- prometheus.Metric) {
+	c.of.Report(func(s metricsum.Sample) {
+		kind := prometheus.GaugeValue
+		if s.Counter {
+			kind = prometheus.CounterValue
+		}
+		labels := append([]string{s.Policy}, s.Values...)
+		to <- prometheus.MustNewConstMetric(descOf(s.Metric), kind, s.Value, labels...)
+	})
 }
