@@ -114,9 +114,10 @@ func from(addr string, header ...string) *http.Request {
 	return r
 }
 
-func limiter(t testing.TB, quota int, k core.Key, opts ...core.Option) *core.Limiter {
+// limiter returns a limiter of one request an hour.
+func limiter(t testing.TB, k core.Key, opts ...core.Option) *core.Limiter {
 	t.Helper()
-	l, err := core.New(core.PerHour(quota), k, opts...)
+	l, err := core.New(core.PerHour(1), k, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func TestVectors(t *testing.T) {
 	inEach(t, func(t *testing.T, serve func(*core.Limiter) func(*http.Request) int) {
 		for i, v := range vectors {
 			t.Run(v.ID, func(t *testing.T) {
-				send := serve(limiter(t, 1, core.First(v.key(configs), core.ByIP())))
+				send := serve(limiter(t, core.First(v.key(configs), core.ByIP())))
 				check := func(desc string, r *http.Request, want int) {
 					t.Helper()
 					if got := send(r); got != want {
@@ -247,7 +248,7 @@ func TestVectorTexts(t *testing.T) {
 		}
 		cfg := configs["hs256"]
 		text := sign(t, "HS256", secret, claims{v.Claim[0]: want})
-		l := limiter(t, 1, core.First(v.key(configs), jwtkey.ByClaim(v.Claim[0], cfg)))
+		l := limiter(t, core.First(v.key(configs), jwtkey.ByClaim(v.Claim[0], cfg)))
 		send := statuses("nethttp")(l)
 		got := []int{send(v.request("203.0.113.9")), send(from("203.0.113.9", "Authorization", "Bearer "+text))}
 		if fmt.Sprint(got) != "[200 429]" {
