@@ -78,7 +78,6 @@ rules:
 - {name: form, match: {methods: [POST], path: /form}, key: ip, limits: [1/hour]}
 - {name: user, match: {path: /user}, key: {header: X-User, verify: unverified}, limits: [1/hour]}
 - {name: far, match: {path: /far/}, key: {forwarded: [127.0.0.5]}, limits: [1/hour]}
-- {name: huge, match: {path: /huge}, key: ip, limits: [1/hour], cost: 2}
 - {name: host, match: {host: other.example.com}, key: ip, limits: [1/hour]}
 - {name: site, key: ip, limits: [4/hour], deny: [127.0.0.4]}
 `
@@ -116,7 +115,6 @@ func TestNginxAsksService(t *testing.T) {
 		{"127.0.0.5", "GET /far/1", []string{"X-Forwarded-For: 6.6.6.6, 192.0.2.1"}, 404, `"far`, `"far-1-per-hour";`},
 		{"127.0.0.5", "GET /far/2", []string{far + "1"}, 429, `"far`, `"far-1-per-hour";`},
 		{"127.0.0.5", "GET /far/3", []string{far + "2"}, 404, `"far`, `"far-1-per-hour";`},
-		{"127.0.0.2", "GET /huge", nil, 403, `"huge`, `"huge-1-per-hour";r=1`},    // waiting does not help
 		{"127.0.0.2", "GET /user", nil, 500, "", ""},                              // the service answers 400
 		{"127.0.0.8", "GET /", nil, 200, policy, `"site-4-per-hour";r=3;t=`},      // redirected to /index.html
 		{"127.0.0.8", "GET /again", nil, 200, policy, `"site-4-per-hour";r=2;t=`}, // to / and /index.html

@@ -208,6 +208,9 @@ func TestTokens(t *testing.T) {
 			t.Errorf("request %d: status %d, RateLimit %s, %s; want %d, %s, %s",
 				i+1, w.StatusCode, got, body, c.status, c.header, c.body)
 		}
+		if w.StatusCode == http.StatusOK && w.ContentLength != -1 {
+			t.Errorf("request %d: the answer has %d bytes, want a stream", i+1, w.ContentLength)
+		}
 	}
 }
 

@@ -41,8 +41,7 @@ func (c clocked) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *r
 }
 
 func (c clocked) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	script, keys = c.clock.Script(script, keys)
-	return c.RueidisClient.Eval(ctx, script, keys, args...)
+	return c.RueidisClient.Eval(ctx, c.clock.Script(script), keys, c.clock.Args(args)...)
 }
 
 // Through rueidis the store is as exact as through go-redis.

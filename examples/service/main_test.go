@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,19 +12,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/sashlimit/sash/core"
-	"github.com/sashlimit/sash/core/coretest"
 )
 
 // withRules makes the service with the rules of a text.
-func withRules(t *testing.T, text string, opts ...core.Option) *service {
+func withRules(t *testing.T, text string) *service {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := newService(file, opts...)
+	s, err := newService(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,41 +365,6 @@ func TestRequestsInFlight(t *testing.T) {
 			if w.Code != http.StatusOK {
 				t.Errorf("status %d, %s", w.Code, w.Body)
 			}
-		}
-	}
-}
-
-func TestStoreAndObserverFail(t *testing.T) {
-	store := new(coretest.FakeStore)
-	panics := false
-	observe := core.WithObserver(func(context.Context, core.Event) {
-		if panics {
-			panic("boom")
-		}
-	})
-	var services []*service
-	for _, failure := range []string{"closed", "open"} {
-		text := "failure: " + failure + "\nrules:\n- {name: all, key: global, limits: [100/hour]}\n"
-		services = append(services, withRules(t, text, core.WithStore(store), observe))
-	}
-	statuses := func() (got []int) {
-		for _, s := range services {
-			got = append(got, check(s, `{"path":"/x"}`).Code, call(s, "GET", "/authz/x", "").Code,
-				call(s, "GET", "/auth", "", "X-Original-Method: GET", "X-Original-URI: /x").Code)
-		}
-		return got
-	}
-	for i, step := range []struct {
-		begin func()
-		want  []int
-	}{
-		{func() {}, []int{200, 200, 200, 200, 200, 200}},
-		{func() { store.Fail(errors.New("down")) }, []int{503, 503, 503, 200, 200, 200}},
-		{func() { panics = true }, []int{503, 503, 503, 200, 200, 200}}, // the decision stands
-	} {
-		step.begin()
-		if got := statuses(); !reflect.DeepEqual(got, step.want) {
-			t.Errorf("%d: statuses %v, want %v", i, got, step.want)
 		}
 	}
 }

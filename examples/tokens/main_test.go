@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -129,30 +128,5 @@ func TestPool(t *testing.T) {
 		if requests := d.Limits()[0]; c.who.name == "bob" && requests.Used != i-3 {
 			t.Errorf("call %d: %d requests before it, want %d", i+1, requests.Used, i-3)
 		}
-	}
-}
-
-// Answers are sent in parts.
-func TestStream(t *testing.T) {
-	limiter, err := core.New(core.LimitBy(limits), core.ByText(), core.WithName("tokens"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /{model}", generate(limiter, stream))
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/large", strings.NewReader("a b"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("X-Api-Key", "key-1")
-	w, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Body.Close()
-	if body, err := io.ReadAll(w.Body); string(body) != "A B \n(4 tokens)\n" || err != nil || w.ContentLength != -1 {
-		t.Errorf("%q, %v, length %d; want a stream", body, err, w.ContentLength)
 	}
 }
