@@ -48,8 +48,8 @@ test: ## Run the tests of every package, the long ones shortened: 3 minutes on t
 	@echo "make test: the tests of every package, the long ones shortened: 3 minutes on two idle cores, 6 on a fresh clone"
 	@for program in redis-server nginx; do sh .ci/install.sh $$program || \
 		echo "$$program cannot be installed here, so the tests that start it are skipped" >&2; done
-	go test -short -shuffle=on -parallel 4 -timeout 5m ./... # -timeout is for each package; parallel tests wait for servers, mostly
-	set -e; for module in $(MODULES); do go test -C $$module -short -shuffle=on -timeout 5m ./...; done
+	go test -short -shuffle=on -parallel 4 -timeout 10m ./... # -timeout is for each package; parallel tests wait for servers, mostly
+	set -e; for module in $(MODULES); do go test -C $$module -short -shuffle=on -timeout 10m ./...; done
 
 test-race: ## Run the tests of what has goroutines with the race detector, if there is a C compiler
 	@echo "make test-race: packages with goroutines, with the race detector"
@@ -109,6 +109,7 @@ test-latest: ## Run what make test does, and all faults, with the newest depende
 lint: ## Check formatting and run go vet, staticcheck and golangci-lint
 	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then \
 		echo "gofmt these:"; echo "$$unformatted"; exit 1; fi
+	@if git grep -nE '^.{121}' -- '*.lua'; then echo "break these lines of more than 120 columns"; exit 1; fi
 	go vet ./...
 	GOARCH=386 go vet ./...
 	set -e; for module in $(MODULES) core/grpclimit; do go vet -C $$module ./...; GOARCH=386 go vet -C $$module ./...; done
