@@ -329,7 +329,7 @@ func (s *Store) Settle(_ context.Context, m store.Settlement) error {
 		}
 		if l := m.Limit; l.Algorithm == store.TokenBucket {
 			e, now := g.entries[n], 1000*s.now
-			change := int64(m.Cost-e.units) * l.Interval()
+			change := int64(max(min(m.Cost-e.units, l.Quota), -l.Quota)) * l.Interval()
 			rest := max(e.from+int64(min(e.units, l.Quota))*l.Interval()-now, 0) // the others have come back already
 			g.full = min(max(g.full, now)+max(change, -rest), now+int64(l.Quota)*l.Interval())
 		}

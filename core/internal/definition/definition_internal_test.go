@@ -263,3 +263,22 @@ func TestRandomFindsMistakes(t *testing.T) {
 		})
 	}
 }
+
+// The nanoseconds in which 298 units come back to a bucket of one a year are more than an int64 has.
+func TestSettleOfSlowBucket(t *testing.T) {
+	limit := Limits(1, longestWindow)[store.TokenBucket]
+	take := store.Take{Key: store.NewKey("p", "k"), Limit: limit, Cost: 1, ID: 1}
+	s, ctx, answers := new(Store), context.Background(), make([]store.Answer, 1)
+	if err := s.Take(ctx, []store.Take{take}, answers); err != nil || !answers[0].Allowed {
+		t.Fatalf("%+v, %v", answers[0], err)
+	}
+	take.Mode = store.ModePeek
+	for _, c := range []struct{ cost, used int }{{299, 1}, {0, 0}} {
+		if err := s.Settle(ctx, store.Settlement{Key: take.Key, Limit: limit, ID: 1, Cost: c.cost}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Take(ctx, []store.Take{take}, answers); err != nil || answers[0].Used != c.used {
+			t.Errorf("settled to %d: %d used (%v), want %d", c.cost, answers[0].Used, err, c.used)
+		}
+	}
+}
