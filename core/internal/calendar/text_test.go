@@ -110,6 +110,21 @@ func TestEqual(t *testing.T) {
 	if a, b := parse(t, "day in UTC from 09:00"), parse(t, "day in UTC from 09:00"); a != b {
 		t.Error("equal calendars in one zone differ by ==")
 	}
+	again := parse(t, "day in Europe/Berlin") // a zone that is loaded twice
+	for _, c := range []struct {
+		a, b  calendar.Calendar
+		equal bool
+	}{
+		{parse(t, "day in Europe/Berlin"), again, true},
+		{parse(t, "day in Europe/London"), again, false},
+		{parse(t, "day in Europe/Berlin from 09:00"), again, false},
+		{calendar.Calendar{}, again, false},
+		{calendar.Calendar{}, calendar.Calendar{}, true},
+	} {
+		if c.a.Equal(c.b) != c.equal || c.b.Equal(c.a) != c.equal {
+			t.Errorf("%v equals %v: want %v", c.a, c.b, c.equal)
+		}
+	}
 }
 
 func FuzzParse(f *testing.F) {

@@ -49,6 +49,9 @@ func TestContext(t *testing.T) {
 				cancelChild()
 			}
 		}
+		over := within.New(parent, time.Second)
+		over.Cancel()
+		<-over.Done() // who asks only now
 	})
 }
 
