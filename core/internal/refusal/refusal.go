@@ -16,7 +16,6 @@ import (
 
 	"github.com/sashlimit/sash/core/adapter"
 	"github.com/sashlimit/sash/core/internal/errtypes"
-	"github.com/sashlimit/sash/core/store"
 )
 
 // interval is the shortest time between two lines about one policy and status.
@@ -64,9 +63,6 @@ func (l *Log) Refused(ctx context.Context, r Refusal) {
 // Failed logs that something has failed which refuses no request.
 func (l *Log) Failed(ctx context.Context, policy, what string, err error) {
 	attrs := []slog.Attr{slog.String("error", errtypes.Of(err))}
-	if own := (*store.ConfigError)(nil); errors.As(err, &own) {
-		attrs = append(attrs, slog.String("reason", own.Error()))
-	}
 	l.log(ctx, about{policy, 0}, slog.LevelError, "sash: "+what, err, attrs)
 }
 
