@@ -64,3 +64,17 @@ func TestOrderOfLines(t *testing.T) {
 		t.Errorf("%d headers in order and %d others", inOrder, moved)
 	}
 }
+
+// Of a request that a program has made, nothing was sent.
+func TestLinesOfNoClient(t *testing.T) {
+	var c fasthttp.RequestCtx
+	want := []string{"192.0.2.1", "192.0.2.2"}
+	for _, line := range want {
+		c.Request.Header.Add("X-Forwarded-For", line)
+	}
+	c.Request.SetBodyString("a")
+	c.Request.Header.SetContentLength(1)
+	if got := HeaderOf(&c, "X-Forwarded-For"); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
