@@ -29,7 +29,7 @@ var mistakes = [][]string{
 	{"rules: §*a\n", "unknown anchor"},
 	{
 		"rules:\n- §name: a\n  descriptors:\n  - key: user\n    limits: [1/day, 2/day, 3/day, 4/day, 5/day]\n" +
-			"    descriptors:\n    - {key: plan, shadow: true, limits: [1/hour, 2/hour, 3/hour, 4/hour]}\n",
+			"  - {key: plan, limits: [1/hour, 2/hour, 3/hour, 4/hour]}\n",
 		"rules[0]: with this rule, 9 limits may apply to one request",
 	},
 	{
@@ -328,7 +328,7 @@ func TestStoreOfOneLog(t *testing.T) {
 		fmt.Sprintf(nested, "user"):                                                     "",
 		fmt.Sprintf(nested, "plan"):                                                     "limits.yaml:2:3: rules[0]: ",
 		fmt.Sprintf(shadow, false):                                                      "",
-		fmt.Sprintf(shadow, true):                                                       "limits.yaml:2:3: rules[0]: ",
+		fmt.Sprintf(shadow, true):                                                       "",
 		"rules:\n- {name: a, key: ip, limits: [5/day, {limit: 6/day, key: global}]}\n": "limits.yaml:2:22: " +
 			"rules[0].limits: ",
 	} {
@@ -340,6 +340,7 @@ func TestStoreOfOneLog(t *testing.T) {
 			t.Errorf("%v does not tell what the store cannot do", err)
 		}
 	}
+	limit(t, fmt.Sprintf(shadow, true), store).follow("5/6 user=ann plan=a")
 }
 
 // A path that is written as for another router would match nothing, and its rule limit nothing.

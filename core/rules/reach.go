@@ -25,45 +25,44 @@ func (doc *document) unreachable() {
 	}
 }
 
-// limits and parts are what [rule.most] adds up.
+// limits and parts are what [part.most] adds up.
 func limits(p *part) int { return len(p.limits) }
 func parts(p *part) int  { return min(len(p.limits), 1) } // of parts that have limits
 
-// most returns the largest sum over the parts of a rule that may apply to one request.
-func (r *rule) most(count func(*part) int) int { return max(r.part.most(count)) }
-
-// most returns the largest sums over a part and those below it, where one of them decides, or -1 if none does, and
-// where none does, so that those above apply as well: see [part.ask].
-func (p *part) most(count func(*part) int) (decided, undecided int) {
-	own, decides := count(p), p.unlimited
+// most returns the largest sum over p and the parts below it that may apply to one request: of those in shadow, or of
+// the others, of which only the deepest apply. See [part.ask].
+func (p *part) most(shadow bool, count func(*part) int) int {
+	own, below := 0, 0
+	if p.shadow == shadow {
+		own = count(p)
+	}
 	for _, g := range p.below {
-		most, mostUndecided := 0, 0
+		most := 0
 		for _, d := range g.values {
-			yes, no := d.most(count)
-			most, mostUndecided, decides = max(most, yes, no), max(mostUndecided, no), decides || yes >= 0
+			most = max(most, d.most(shadow, count))
 		}
-		decided, undecided = decided+most, undecided+mostUndecided
+		below += most
 	}
-	switch {
-	case p.unlimited || !p.shadow && own > 0:
-		return max(decided, undecided+own), 0
-	case decides:
-		return decided + own, undecided + own
+	if shadow {
+		return own + below
 	}
-	return -1, undecided + own
+	return max(own, below)
 }
 
 // atMost reports the first rule with which more may apply to one request than there may be in a rule, or in all rules.
+// Those in shadow are decided apart from the others.
 func (doc *document) atMost(count func(*part) int, inRule, inFile int, problem, remedy string) {
-	sum := 0
-	for _, r := range doc.rules {
-		n := r.most(count)
-		if sum += n; !doc.all {
-			sum = n
-		}
-		if n > inRule || sum > inFile {
-			r.at.asFirst().fault(fmt.Sprintf(problem, sum), remedy)
-			return
+	for _, shadow := range []bool{false, true} {
+		sum := 0
+		for _, r := range doc.rules {
+			n := r.most(shadow, count)
+			if sum += n; !doc.all {
+				sum = n
+			}
+			if n > inRule || sum > inFile {
+				r.at.asFirst().fault(fmt.Sprintf(problem, sum), remedy)
+				break
+			}
 		}
 	}
 }
