@@ -32,8 +32,7 @@ ENGINES ?=
 LATEST := github.com/gin-gonic/gin@v1.12.0 github.com/go-chi/chi/v5@v5.5.0 github.com/golang-jwt/jwt/v5@v5.3.1 \
 	github.com/labstack/echo/v4@v4.16.0 github.com/redis/go-redis/v9@v9.23.0 github.com/valyala/fasthttp@v1.78.0 \
 	github.com/prometheus/client_golang@v1.25.0 go.opentelemetry.io/otel@v1.47.0 \
-	go.opentelemetry.io/otel/metric@v1.47.0 go.opentelemetry.io/otel/sdk/metric@v1.47.0 \
-	github.com/felixge/httpsnoop@v1.1.0
+	go.opentelemetry.io/otel/metric@v1.47.0 go.opentelemetry.io/otel/sdk/metric@v1.47.0
 LATEST_MODULES := echolimit/v5=github.com/labstack/echo/v5@v5.4.4 fiberlimit/v3=github.com/valyala/fasthttp@v1.78.0 \
 	core/grpclimit=google.golang.org/grpc@v1.85.0
 

@@ -150,6 +150,27 @@ func TestUpgradeBehindAWriterThatHidesIt(t *testing.T) {
 	}
 }
 
+// broken is a writer whose client has gone.
+type broken struct{ *httptest.ResponseRecorder }
+
+var errBroken = errors.New("broken pipe")
+
+func (broken) FlushError() error { return errBroken }
+
+// A handler that streams until a flush fails would otherwise never end.
+func TestFlushFailsBehindRefund(t *testing.T) {
+	limit, asked := asking()
+	h := limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if err := http.NewResponseController(w).Flush(); !errors.Is(err, errBroken) {
+			t.Errorf("a flush returns %v, want %v", err, errBroken)
+		}
+	}))
+	h.ServeHTTP(broken{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/", nil))
+	if status := <-asked; status != http.StatusOK {
+		t.Errorf("asked about %d, want 200", status)
+	}
+}
+
 // The writer is wrapped only for requests whose status will be needed.
 func TestRefundWrapsNoMoreThanItMust(t *testing.T) {
 	refund := core.WithRefund(func(*http.Request, int) bool { return false })
