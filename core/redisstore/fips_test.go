@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -59,7 +60,7 @@ func decideUnderFIPS(t *testing.T, addr string) {
 	for name, s := range map[string]store.Store{"set": redisstore.New(rdb), "stream": redisstream.New(rdb)} {
 		secret := bytes.Repeat([]byte("s"), 16) // as short as may be
 		l, err := core.New(core.PerHour(2), core.ByIP(), core.WithStore(s), core.WithSecret(secret),
-			core.WithName(name), core.WithFailure(core.FailClosed))
+			core.WithName(name), core.WithFailure(core.FailClosed), core.WithTimeout(time.Minute))
 		must(t, err)
 		for i, want := range []bool{true, true, false} {
 			if d, err := l.Allow(t.Context(), "192.0.2.1"); err != nil || d.Allowed != want {
