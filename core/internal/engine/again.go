@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"slices"
 
 	"github.com/sashlimit/sash/core/store"
 )
@@ -31,23 +31,22 @@ func (r *Result) asksAgain() (set *Set, a Ask) {
 
 // asking returns what was asked, before there were overrides.
 func (r *Result) asking() (*Set, Ask) {
-	a := Ask{Cost: r.Cost, Mode: r.Mode, Tries: true, NoPermits: true}
-	if r.base != nil {
-		a.Identities, a.Costs = r.base.Ask.Identities, r.base.Ask.Costs
-		return r.base.Set, a
+	set := cmp.Or(r.Set.plain, r.Set)
+	a := Ask{
+		Identities: make([]store.Identity, len(set.Keys)), Cost: r.Cost, Costs: make([]int, len(set.Units)),
+		Mode: r.Mode, Tries: true, NoPermits: true,
 	}
-	a.Identities, a.Costs = make([]store.Identity, len(r.Set.Keys)), make([]int, len(r.Set.Units))
 	all, _ := r.all()
-	for i := range all {
+	for i := range all { // overrides leave each unit a limit, and each key one that finds the same
 		l := &r.Set.Limits[i]
-		if a.Identities[l.Key] = all[i].Identity; !l.InFlight {
+		for n, k := range set.Keys {
+			if k.Spec == l.key.Spec {
+				a.Identities[n] = all[i].Identity
+			}
+		}
+		if !l.InFlight {
 			a.Costs[l.unit] = all[i].Cost
 		}
 	}
-	return r.Set, a
-}
-
-// newBase returns what a request was asked before overrides have replaced limits.
-func newBase(set *Set, a *Ask) *Trial {
-	return &Trial{set, Ask{Identities: slices.Clone(a.Identities), Costs: slices.Clone(a.Costs)}}
+	return set, a
 }

@@ -66,10 +66,7 @@ func (e *Engine) Decide(ctx context.Context, set *Set, a *Ask, r *Result) error 
 func (e *Engine) decide(ctx context.Context, set *Set, a *Ask, r *Result) (err error) {
 	r.engine, r.Mode, r.Cost = e, a.Mode, a.Cost
 	if e.overrides != nil {
-		if with := e.override(ctx, set, a, r); with != set {
-			r.base = newBase(set, a)
-			set = with
-		}
+		set = e.override(ctx, set, a, r)
 	}
 	if r.makeTakes(set, a); r.Cause == ByOverride {
 		r.asks = 0

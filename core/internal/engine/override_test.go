@@ -246,3 +246,43 @@ func TestOverrideDoesNotFit(t *testing.T) {
 		t.Error("a request of two rules has no override")
 	}
 }
+
+// TestAgainAfterOverrides asks once more about keys and units that an override has joined, when that has ended.
+func TestAgainAfterOverrides(t *testing.T) {
+	e := newEngine(t, overriding)
+	given := limits(t, "9/hour", "9/hour by org", "90 tokens/hour by org", "9/day by org")
+	for i, label := range []string{"", "a", "b", "c"} {
+		given[i].Label = label
+	}
+	s, err := e.Compile(given, false)
+	must(err)
+	k := e.OverrideKeys(s)[1]
+	o := &engine.Override{Limits: limits(t, "5/hour", "50 tokens/hour"), Until: inAnHour()}
+	must(e.SetOverride(t.Context(), k, identities(s, "", "acme")[1], "", o))
+	a := &engine.Ask{Identities: identities(s, "alice", "acme"), Cost: 1, Costs: costs(s, 1, 10)}
+	joined := allow(t, e, s, a)
+	if n := len(joined.Set.Limits); n != 3 {
+		t.Fatalf("%d limits with the override, want 3", n)
+	}
+	must(e.RemoveOverride(t.Context(), k, identities(s, "", "acme")[1]))
+	joined.Keep()
+	again := new(engine.Result)
+	must(joined.Again(t.Context(), again))
+	if again.Set != s {
+		t.Error("another set without the override")
+	}
+	for i, want := range []int{1, 1, 10, 0} { // no limit with the override had the log of the last one
+		if used := again.State(i).Used; used != want {
+			t.Errorf("%s: %d used, want %d", s.Limits[i].Text, used, want)
+		}
+	}
+	if again.Identity().Text != "alice" || again.State(2).Left != 70 || again.State(3).Left != 8 {
+		t.Errorf("asked as %v: %+v, %+v", again.Identity(), again.State(2), again.State(3))
+	}
+	again = allow(t, e, s, a)
+	for i, want := range []int{2, 2, 20, 1} {
+		if used := again.State(i).Used; used != want {
+			t.Errorf("%s: %d used by the same keys, want %d", s.Limits[i].Text, used, want)
+		}
+	}
+}

@@ -44,7 +44,6 @@ type Result struct {
 	ShadowErr error   // why there is none, or nil
 
 	engine     *Engine
-	base       *Trial        // what was asked before overrides, if they have changed it
 	asks       int           // how many limits are asked: 0 if a ban or an override denies
 	at         time.Duration // since the process started, when the takes were made, if somebody needs it
 	few        [2]store.Take // unless there are more limits
@@ -290,14 +289,6 @@ func (r *Result) Keep() {
 	all, _ := r.all()
 	for i := range all {
 		all[i].Key = all[i].Key.Clone()
-	}
-	if r.base != nil {
-		base := *r.base
-		base.Ask.Identities = slices.Clone(base.Ask.Identities)
-		for i := range base.Ask.Identities {
-			base.Ask.Identities[i] = base.Ask.Identities[i].Clone()
-		}
-		r.base = &base
 	}
 	if r.Shadow != nil {
 		shadow := *r.Shadow

@@ -26,6 +26,7 @@ type Set struct {
 	Units   []Unit // in the order in which the limits have them
 	Longest int    // index of the limit of Unit with the longest window, or -1
 
+	plain    *Set  // what it was before overrides, with the same keys and units, or nil
 	order    []int // the limits in the order in which they are asked, so that takes of one key follow each other
 	inOrder  bool  // that is the order of Limits
 	leasable bool  // units may be taken ahead
@@ -109,12 +110,12 @@ func (k *Key) mayBe(other *Key) bool {
 	return k.Namespace == other.Namespace && k.Spec != nil && other.Spec != nil && k.Spec.Shares(other.Spec)
 }
 
-// newSet makes a set of limits. Its keys and units begin with those of another set, unless that is nil.
-func newSet(limits []Limit, like *Set) *Set {
+// newSet makes a set of limits. With overrides it replaces another set, whose keys and units it has, which is not nil.
+func newSet(limits []Limit, before *Set) *Set {
 	limits = slices.Clone(limits)
 	s := &Set{Limits: limits}
-	if like != nil {
-		s.Keys, s.Units = slices.Clone(like.Keys), slices.Clone(like.Units)
+	if before != nil {
+		s.plain, s.Keys, s.Units = cmp.Or(before.plain, before), before.Keys, before.Units
 	}
 	s.findKeys()
 	s.nameApart()
