@@ -20,7 +20,7 @@ type backend struct {
 	guard     *guard.Guard // unless memory is set
 	store     store.Store  // of the guard
 	permits   *permits.Set
-	overrider overrider // or nil: the store keeps no overrides
+	overrider store.Overrider // or nil: the store keeps no overrides
 
 	lease time.Duration // units may be taken ahead for so long, or 0
 	isFar bool          // the store is outside the process: it needs to be told how old takes are

@@ -47,7 +47,7 @@ type Engine struct {
 
 	chosen, tried memo[uint64, chosen]
 	combined      memo[combination, *Set]
-	overridden    memo[overriddenID, overridden]
+	overridden    memo[overriddenID, *Set]
 	seen          memo[logID, *store.Limit] // without identities
 	namespaces    memo[string, *store.Namespace]
 	resets        atomic.Uint64       // so far

@@ -30,18 +30,19 @@ func (e *Engine) override(ctx context.Context, set *Set, a *Ask, r *Result) (wit
 				r.refuse(ByOverride, wait)
 			}
 		default:
-			next, err := e.overrideSet(with, k, o)
-			if err != nil {
-				if !o.misfit.Swap(true) {
-					e.overrides.warn(ctx, "an override does not fit the limits of a request, so it has no effect",
-						"set another one, or remove it", err)
+			before := with
+			with = e.overridden.get(overriddenID{before, k, o.text}, func() *Set {
+				next, err := e.newOverridden(before, k, o)
+				if err == nil {
+					return next
 				}
-				continue
-			}
-			if next != with && r.Cause != ByOverride { // else it has limits of other units only
+				e.overrides.warn(ctx, "an override does not fit the limits of a request, so it has no effect",
+					"set another one, or remove it", err)
+				return before
+			})
+			if with != before && r.Cause != ByOverride { // else it has limits of other units only
 				r.Override = o
 			}
-			with = next
 		}
 	}
 	return with
@@ -54,21 +55,7 @@ type overriddenID struct {
 	of  string // text of an override
 }
 
-// overrideSet returns a set with an override of a key, which is the same set if it replaces no limit.
-func (e *Engine) overrideSet(s *Set, k *Key, o *Override) (*Set, error) {
-	with := e.overridden.get(overriddenID{s, k, o.text}, func() overridden {
-		set, err := e.newOverridden(s, k, o)
-		return overridden{set, err}
-	})
-	return with.set, with.err
-}
-
-// overridden is a set with an override, or why there is none.
-type overridden struct {
-	set *Set
-	err error
-}
-
+// newOverridden returns a set with an override of a key, which is the same set if it replaces no limit.
 func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
 	replaces := func(l Limit) bool { return l.key.sharesOverrides(k) && o.Replaces(&l) }
 	first := slices.IndexFunc(s.Limits, replaces)

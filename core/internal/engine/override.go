@@ -31,9 +31,9 @@ type Override struct {
 	Stored []storedLimit `json:"limits,omitempty"` // Limits as the store has them
 	Public atomic.Value  `json:"-"`                // what package core makes of it for users
 
-	raw    string      // its JSON
-	text   string      // of Stored
-	misfit atomic.Bool // it did not fit the limits of a request, and that was logged
+	raw    string // its JSON
+	text   string // of Stored
+	broken error  // why it cannot be read, so that it has no effect, or nil
 }
 
 const (
@@ -95,28 +95,36 @@ func (o *Override) value() (text string, err error) {
 	return string(b), err
 }
 
-// parseOverride reads what the store has of an override.
-func parseOverride(from store.Override) (*Override, error) {
+// parseOverride reads what the store has of an override. It returns one even if that cannot be read.
+func parseOverride(from store.Override) *Override {
 	o := &Override{ID: from.Name, Until: from.Until, raw: from.Value}
-	if err := json.Unmarshal([]byte(from.Value), o); err != nil {
-		return o, err
+	o.broken = o.parse()
+	return o
+}
+
+func (o *Override) parse() error {
+	if err := json.Unmarshal([]byte(o.raw), o); err != nil {
+		return err
 	}
 	o.text = fmt.Sprintf("%q", o.Stored)
 	for _, s := range o.Stored {
 		limit, err := limittext.Parse(s.Limit)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		limit.Name = s.Name
 		if !limit.Calendar.IsSet() && limit.Algorithm == store.SlidingLog {
 			if limit.Algorithm, err = algorithmOf(s.Algorithm); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		o.Limits = append(o.Limits, Given{Limit: limit})
 	}
-	return o, nil
+	return nil
 }
+
+// inForce reports whether the override has an effect now.
+func (o *Override) inForce() bool { return o != nil && o.broken == nil && time.Now().Before(o.Until) }
 
 // algorithmOf returns the algorithm that a word names, or else the sliding log.
 func algorithmOf(word string) (store.Algorithm, error) {

@@ -87,12 +87,14 @@ func (e *Engine) SetOverride(ctx context.Context, k *OverrideKey, id store.Ident
 	if o.Pause {
 		kept.Name += pauseMark
 	}
-	made, err := parseOverride(kept)
-	if err == nil && o.Limits != nil {
-		err = e.fits(k, made)
+	made := parseOverride(kept)
+	if made.broken != nil {
+		return made.broken
 	}
-	if err != nil {
-		return err
+	if o.Limits != nil {
+		if err = e.fits(k, made); err != nil {
+			return err
+		}
 	}
 	return e.overrides.put(ctx, kept, made)
 }
@@ -110,7 +112,7 @@ func (e *Engine) fits(k *OverrideKey, o *Override) (err error) {
 					"no limit of the key counts "+limittext.UnitName(g.Unit), "leave it out"))
 			}
 		}
-		_, err = e.overrideSet(base, k.Key, o)
+		_, err = e.newOverridden(base, k.Key, o)
 		if err = errors.Join(append(faults, err)...); err == nil {
 			return nil
 		}

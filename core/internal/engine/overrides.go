@@ -15,19 +15,13 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// overrider keeps overrides, as a [store.Overrider] does.
-type overrider interface {
-	SetOverride(ctx context.Context, policy string, o store.Override) error
-	Overrides(ctx context.Context, policy, known string) (version string, all []store.Override, err error)
-}
-
 // overrides are those of a policy as this process knows them. The store keeps them, and they are read from it about
 // once a second while there are requests. They are read again when they are older than readAfter, while requests use
 // those that are known. A request that finds them older than outdated waits for the new ones, as the first one after
 // some idle time does.
 type overrides struct {
 	engine *Engine
-	from   overrider
+	from   store.Overrider
 	start  time.Time
 	asked  atomic.Int64 // when the store was last asked, in nanoseconds since start, or never
 
@@ -35,10 +29,9 @@ type overrides struct {
 	version string     // that was read; of reading
 	failing bool       // the last question was not answered, and that was logged; of reading
 
-	mu     sync.RWMutex
-	byID   map[string]*Override // of known, without those that cannot be read
-	broken map[string]error     // why others cannot be read
-	known  atomic.Int64         // the length of byID
+	mu    sync.RWMutex
+	byID  map[string]*Override
+	known atomic.Int64 // the length of byID
 }
 
 const (
@@ -49,7 +42,7 @@ const (
 	stale = "stale" // a version that no store has
 )
 
-func newOverrides(e *Engine, from overrider) *overrides {
+func newOverrides(e *Engine, from store.Overrider) *overrides {
 	s := &overrides{engine: e, from: from, start: time.Now()}
 	s.asked.Store(never)
 	return s
@@ -91,24 +84,21 @@ func (s *overrides) read(ctx context.Context) error {
 	if s.failing = false; version == s.version {
 		return nil
 	}
-	byID, broken := make(map[string]*Override, len(all)), make(map[string]error)
+	byID := make(map[string]*Override, len(all))
 	for _, o := range all {
-		if made := s.unchanged(o); made != nil {
-			byID[o.Name] = made
-			continue
-		}
-		made, err := parseOverride(o)
-		if err != nil {
-			s.warn(ctx, "an override cannot be read, so it has no effect", // without its ID, which may have an address
-				"set it again, or run the same release of sash in all processes; Overrides names it", err)
-			broken[o.Name] = err
-			continue
+		made := s.unchanged(o)
+		if made == nil {
+			made = parseOverride(o)
+			if made.broken != nil { // the line is without its ID, which may have an address
+				s.warn(ctx, "an override cannot be read, so it has no effect",
+					"set it again, or run the same release of sash in all processes; Overrides names it", made.broken)
+			}
 		}
 		byID[o.Name] = made
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.byID, s.broken, s.version = byID, broken, version
+	s.byID, s.version = byID, version
 	s.known.Store(int64(len(byID)))
 	return nil
 }
@@ -144,7 +134,6 @@ func (s *overrides) put(ctx context.Context, o store.Override, made *Override) e
 		}
 		s.byID[o.Name] = made
 	}
-	delete(s.broken, o.Name)
 	s.known.Store(int64(len(s.byID)))
 	return nil
 }
@@ -157,69 +146,49 @@ func (s *overrides) find(k *Key, id *store.Identity, pauses bool) *Override {
 	name := key.AppendTo(space[:0])
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if pauses {
-		if o := s.byID[string(append(name, pauseMark...))]; o != nil && time.Now().Before(o.Until) {
-			return o
-		}
+	if o := s.byID[string(append(name, pauseMark...))]; pauses && o.inForce() {
+		return o
 	}
-	if o := s.byID[string(name)]; o != nil && time.Now().Before(o.Until) {
+	if o := s.byID[string(name)]; o.inForce() {
 		return o
 	}
 	return nil
 }
 
-// isOwn returns a function that reports whether an override is of this engine's policy or rules: all rules on one store
-// keep theirs together.
-func (s *overrides) isOwn() func(id string) bool {
+// own returns those of this engine's policy or rules that are in force, and why others cannot be read. All rules on one
+// store keep theirs together.
+func (s *overrides) own() (all []*Override, err error) {
 	policies := make(map[string]bool)
 	for _, n := range s.engine.namespaces.all() {
 		policies[n.Policy()] = true
 	}
-	return func(id string) bool {
-		policy, _, _ := strings.Cut(id, ":")
-		return policies[policy]
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for id, o := range s.byID {
+		switch policy, _, _ := strings.Cut(id, ":"); {
+		case !policies[policy]:
+		case o.broken != nil:
+			err = errors.Join(err, fmt.Errorf("sash: the override %s: %w", id, o.broken))
+		case o.inForce():
+			all = append(all, o)
+		}
 	}
+	return all, err
 }
 
 // list reads the overrides and returns those in force.
-func (s *overrides) list(ctx context.Context) (all []*Override, err error) {
+func (s *overrides) list(ctx context.Context) ([]*Override, error) {
 	s.reading.Lock()
-	err = s.read(ctx)
+	err := s.read(ctx)
 	s.reading.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var faults []error
-	isOwn := s.isOwn()
-	for id, wrong := range s.broken {
-		if isOwn(id) {
-			faults = append(faults, fmt.Errorf("sash: the override %s: %w", id, wrong))
-		}
-	}
-	all = s.inForce(isOwn)
+	all, err := s.own()
 	slices.SortFunc(all, func(a, b *Override) int {
 		return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key), strings.Compare(a.ID, b.ID))
 	})
-	return all, errors.Join(faults...)
-}
-
-// inForce returns those of this engine that have not ended. The caller holds the lock.
-func (s *overrides) inForce(isOwn func(id string) bool) (all []*Override) {
-	for id, o := range s.byID {
-		if time.Now().Before(o.Until) && isOwn(id) {
-			all = append(all, o)
-		}
-	}
-	return all
-}
-
-// count returns how many overrides are in force.
-func (s *overrides) count() int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.inForce(s.isOwn()))
+	return all, err
 }
 
 // warn logs an error. Its text has no identity.

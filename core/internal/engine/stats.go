@@ -17,7 +17,8 @@ func (e *Engine) Stats() Stats {
 		s.Guard = e.store.guard.Stats()
 	}
 	if e.overrides != nil {
-		s.Overrides = e.overrides.count()
+		own, _ := e.overrides.own()
+		s.Overrides = len(own)
 	}
 	return s
 }
