@@ -118,7 +118,7 @@ func (e *Engine) ask(ctx context.Context, a *Ask, r *Result) (err error) {
 		}
 	}
 	r.sum(a)
-	if r.Set.holds && r.Allowed && r.Cause == ByLimits {
+	if r.Set.InFlight && r.Records() {
 		e.hold(ctx, r)
 	}
 	return nil
@@ -139,13 +139,13 @@ func (a *Ask) granted() int {
 
 // makeTakes makes a take for each limit.
 func (r *Result) makeTakes(set *Set, a *Ask) {
-	r.Set, r.sent, r.resets = set, a.Mode, r.engine.resets.Load()
-	endless := false
+	r.Set, r.resets = set, r.engine.resets.Load()
+	mode, endless := a.Mode, false
 	switch {
 	case a.Mode == store.ModeRecord && set.counters: // which has the same effect, and these have no other mode for it
-		r.sent, endless = store.ModeCharge, true
+		mode, endless = store.ModeCharge, true
 	case a.Mode == store.ModeChargeDenied && a.neverFits(set):
-		r.sent = store.ModeCharge // a request that never fits is not recorded
+		mode = store.ModeCharge // a request that never fits is not recorded
 	}
 	if n := len(set.Limits); n > len(r.few) {
 		r.more = &many{make([]store.Take, n), make([]store.Answer, n)}
@@ -155,7 +155,7 @@ func (r *Result) makeTakes(set *Set, a *Ask) {
 		t, l := &takes[i], &set.Limits[i]
 		t.Key.Namespace = l.key.Namespace
 		t.Key.Identity = a.Identities[l.Key] // a statement of its own, as otherwise it is copied twice
-		t.Limit, t.Cost, t.Mode = l.log.stored(endless || l.unlimited), a.cost(l), r.sent
+		t.Limit, t.Cost, t.Mode = l.log.stored(endless || l.unlimited), a.cost(l), mode
 		if t.Cost > 0 {
 			r.asks++
 		}

@@ -57,7 +57,6 @@ type Engine struct {
 	ban       *ban       // or nil
 	overrides *overrides // or nil
 	settled   memo[settledID, *current]
-	holds     atomic.Bool // a set has limits of requests in flight
 	lines     queue.Lines[logID]
 }
 

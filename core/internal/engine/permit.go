@@ -10,9 +10,6 @@ import (
 // hold notes which permits a request has taken, until it is released. If requests of this process hold all of them
 // already, the log has lost some, as in a Redis that was restarted: then the decision becomes a denial.
 func (e *Engine) hold(ctx context.Context, r *Result) {
-	if r.Mode == store.ModePeek {
-		return
-	}
 	var held []permits.Permit
 	takes, _ := r.all()
 	for i := range takes {
@@ -41,7 +38,7 @@ func (e *Engine) denyHeld(ctx context.Context, r *Result, held []permits.Permit)
 			e.store.Settle(ctx, store.Settlement{ //nolint:errcheck // it is done later then
 				Key: t.Key, Limit: t.Limit, ID: t.ID, Was: r.taken(t, a), Age: r.age(), Period: a.Period,
 			}, r.isLocal())
-			e.wake(t)
+			e.wake(&t.Key, t.Limit)
 			if a.Used == 0 {
 				a.Reset = 0
 			}
@@ -67,7 +64,7 @@ func (r *Result) Release(ctx context.Context) error {
 	err := r.held.Release(ctx)
 	for i := range r.held.Permits {
 		p := &r.held.Permits[i]
-		r.engine.lines.Wake(lineOf(&p.Key, p.Limit))
+		r.engine.wake(&p.Key, p.Limit)
 	}
 	return err
 }
@@ -77,6 +74,3 @@ func (r *Result) Release(ctx context.Context) error {
 func (r *Result) ReleaseServed() {
 	r.Release(context.WithoutCancel(r.held.Context)) //nolint:errcheck // as above
 }
-
-// MayHold reports whether limits of requests in flight were asked.
-func (e *Engine) MayHold() bool { return e.holds.Load() }

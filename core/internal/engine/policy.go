@@ -41,12 +41,9 @@ func (e *Engine) admit(s *Set) error {
 	if err := e.store.validate(s.stored()...); err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(s.Limits, func(l Limit) bool { return l.InFlight }); i >= 0 && !e.store.holds {
+	if s.InFlight && !e.store.holds {
 		return configError("InFlight", e.store.name(), "this store cannot hold requests in flight: "+
 			"it has no methods Renew and Settle (store.Renewer, store.Settler)", otherStore)
-	}
-	if s.holds {
-		e.holds.Store(true)
 	}
 	e.notice(s.Limits)
 	return nil

@@ -31,10 +31,9 @@ type Result struct {
 	Granted  int  // units of costs without a name that the request may use
 	Allowed  bool
 	Degraded bool       // the store has not decided, or has not told whether there is a ban
-	Mode     store.Mode // that was asked for
+	Mode     store.Mode // that was asked for; that of the takes may be another one
 	Cause    Cause
 	Source   event.Source
-	sent     store.Mode    // the mode of the takes
 	never    bool          // it was denied, and a limit is asked for more than its quota
 	Retry    time.Duration // until the request fits if no other is admitted; 0 if that is not known, or never
 	Err      error         // why it is Degraded
@@ -114,7 +113,7 @@ func (r *Result) left(l *Limit, t *store.Take, a *store.Answer) int {
 
 // mayFit reports whether what a limit is asked for is within its quota.
 func (r *Result) mayFit(t *store.Take) bool {
-	return r.sent == store.ModeAtMost || !t.Limit.NeverFits(t.Cost)
+	return r.Mode == store.ModeAtMost || !t.Limit.NeverFits(t.Cost)
 }
 
 // taken returns how many units of a limit were recorded.
@@ -165,7 +164,7 @@ func (r *Result) Records() bool {
 
 // AwaitsPermit reports whether a limit of requests in flight has denied.
 func (r *Result) AwaitsPermit() bool {
-	return r.Set.holds && r.find(func(i int) bool { return r.Set.Limits[i].InFlight && r.State(i).Denies }) >= 0
+	return r.Set.InFlight && r.find(func(i int) bool { return r.Set.Limits[i].InFlight && r.State(i).Denies }) >= 0
 }
 
 // find returns the first limit for which is returns true, or -1.

@@ -26,12 +26,13 @@ type Set struct {
 	Units   []Unit // in the order in which the limits have them
 	Longest int    // index of the limit of Unit with the longest window, or -1
 
+	InFlight bool // some limits are of requests in flight
+
 	plain    *Set  // what it was before overrides, with the same keys and units, or nil
 	order    []int // the limits in the order in which they are asked, so that takes of one key follow each other
 	inOrder  bool  // that is the order of Limits
 	leasable bool  // units may be taken ahead
 	counters bool  // some limits keep a few numbers, and not entries
-	holds    bool  // some limits are of requests in flight
 	mixed    bool  // some limits count another unit than Unit
 }
 
@@ -180,7 +181,7 @@ func (s *Set) findUnits() {
 		l := &s.Limits[i]
 		l.unnamed = !l.InFlight && l.Unit == s.Unit
 		s.leasable = s.leasable && l.unnamed && !l.unlimited && l.KeepsEntries()
-		s.counters, s.holds = s.counters || !l.KeepsEntries(), s.holds || l.InFlight
+		s.counters, s.InFlight = s.counters || !l.KeepsEntries(), s.InFlight || l.InFlight
 		s.mixed = s.mixed || !l.InFlight && !l.unnamed
 		if l.unnamed && (s.Longest < 0 || l.Window > s.Limits[s.Longest].Window) {
 			s.Longest = i
@@ -252,10 +253,6 @@ func (s *Set) NoUnnamed(call string) error {
 	if s.Unit == "" || !s.mixed {
 		return nil
 	}
-	return s.severalUnits(call)
-}
-
-func (s *Set) severalUnits(call string) error {
 	return configError(call, "without a unit",
 		"the limits count several units: "+strings.Join(s.UnitNames(), ", "),
 		"use AllowCosts, SettleCosts or WithCostOf, which name them")

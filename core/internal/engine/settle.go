@@ -24,7 +24,7 @@ func (r *Result) Settle(ctx context.Context, costOf func(*Limit) (cost int, ok b
 		r.engine.ShadowFailed(ctx, r.engine.config.Policy, r.Shadow.Settle(ctx, costOf))
 	}
 	// A denial that was recorded may have removed older units. Removing it would make room that was not there before.
-	if !r.Allowed || r.Mode == store.ModePeek || r.Cause != ByLimits && r.Cause != ByNothing {
+	if !r.Records() {
 		return nil
 	}
 	if r.use.IsLeased() {
@@ -51,7 +51,7 @@ func (r *Result) settleLeased(ctx context.Context, costOf func(*Limit) (cost int
 	all, _ := r.all()
 	err := r.engine.store.guard.SettleLeased(ctx, r.use, all[0].ID, cost)
 	for i := range all {
-		r.engine.wake(&all[i])
+		r.engine.wake(&all[i].Key, all[i].Limit)
 	}
 	return err
 }
@@ -62,7 +62,7 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 	l, t, e := &r.Set.Limits[limit], &all[limit], r.engine
 	late := t.Cost == 0
 	if !e.store.isFar && l.KeepsEntries() && !late { // in memory, a log of entries knows what they cost
-		defer e.wake(t)
+		defer e.wake(&t.Key, t.Limit)
 		return e.store.Settle(ctx, store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Cost: cost}, false)
 	}
 	c := e.settled.get(settledID{t.ID, limit}, func() *current { return new(current) })
@@ -83,7 +83,7 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 	if c.cost == cost || c.cost == 0 && !late || e.wasReset(&t.Key, c.resets) {
 		return nil // it has that cost, or is not there any more
 	}
-	defer e.wake(t) // it may cost less than before
+	defer e.wake(&t.Key, t.Limit) // it may cost less than before
 	if late && (l.KeepsEntries() && cost > 0 || !c.added) {
 		return r.add(ctx, l, c, cost)
 	}

@@ -25,7 +25,7 @@ const (
 // spreadOut makes the wait of a request that was denied one that no other request was told: until the first unit of the
 // log after the last one that was handed out. Of several limits that have denied, the longest wait counts.
 func (e *Engine) spreadOut(ctx context.Context, r *Result) {
-	if r.Allowed || r.Cause != ByLimits || r.Retry == 0 || r.sent == store.ModeChargeDenied {
+	if r.Allowed || r.Cause != ByLimits || r.Retry == 0 || r.Mode == store.ModeChargeDenied {
 		return
 	}
 	for limit := range r.Set.Limits {
@@ -58,7 +58,7 @@ type spreadLog struct {
 func (s *spreadLog) wait(ctx context.Context, r *Result, limit int) time.Duration {
 	t, a := r.of(limit)
 	cost := t.Cost
-	if r.sent == store.ModeAtMost {
+	if r.Mode == store.ModeAtMost {
 		cost = 1
 	}
 	s.mu.Lock()

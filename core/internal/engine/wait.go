@@ -11,15 +11,10 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// lineOf names the line of those that wait for a log. Engines with the same policy, and so the same logs, have separate
-// lines.
-func lineOf(k *store.Key, l *store.Limit) logID {
-	return logID{k.Namespace, k.Identity.Clone(), l.Log}
-}
-
-// wake wakes the first request that waits for the log of a take, to which something was given back.
-func (e *Engine) wake(t *store.Take) {
-	e.lines.Wake(logID{t.Key.Namespace, t.Key.Identity, t.Limit.Log})
+// wake wakes the first request that waits for a log, to which something was given back. Engines with the same policy, and
+// so the same logs, have separate lines.
+func (e *Engine) wake(k *store.Key, l *store.Limit) {
+	e.lines.Wake(logID{k.Namespace, k.Identity, l.Log})
 }
 
 // wakeKey wakes the first requests that wait for logs of a key.
@@ -94,7 +89,7 @@ func (e *Engine) linesOf(set *Set, a *Ask) []logID {
 // foresee looks whether a request that is not the first of its line need not wait: since it never fits, or its own wait
 // lasts longer than ctx.
 func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done bool, err error) {
-	if _, ends := ctx.Deadline(); !ends && !a.exceeds(set) {
+	if _, ends := ctx.Deadline(); !ends && !a.neverFits(set) {
 		return false, nil
 	}
 	peek := *a
@@ -105,16 +100,6 @@ func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done
 	_, wait, _ := r.awaited()
 	err = tooLong(ctx, wait)
 	return err != nil || r.Never(), err
-}
-
-// exceeds reports whether a cost is above a quota, unless there are overrides.
-func (a *Ask) exceeds(set *Set) bool {
-	for i := range set.Limits {
-		if l := &set.Limits[i]; !l.InFlight && a.cost(l) > l.Quota {
-			return true
-		}
-	}
-	return false
 }
 
 // served gives back what was taken if the caller has left.
@@ -160,13 +145,13 @@ func (r *Result) awaited() (line logID, wait time.Duration, permit bool) {
 			by, wait = t, a.Retry
 		}
 	}
-	switch {
-	case by == nil: // a ban or an override has denied
+	if by == nil { // a ban or an override has denied
 		return logID{r.engine.own.Namespace, r.Identity().Clone(), "refused"}, r.Retry, false
-	case by.Limit.Permits:
-		return lineOf(&by.Key, by.Limit), 0, true
 	}
-	return lineOf(&by.Key, by.Limit), wait, false
+	if permit = by.Limit.Permits; permit {
+		wait = 0
+	}
+	return logID{by.Key.Namespace, by.Key.Identity.Clone(), by.Limit.Log}, wait, permit
 }
 
 // tooLong returns an error if ctx ends within the wait.

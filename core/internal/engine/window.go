@@ -91,7 +91,7 @@ func (r *Result) Now(ctx context.Context) (*Result, error) {
 	defer cancel()
 	now := *r
 	now.Keep() // others may use the takes
-	now.Shadow, now.Allowed, now.Cause, now.Mode, now.sent = nil, true, ByLimits, store.ModePeek, store.ModePeek
+	now.Shadow, now.Allowed, now.Cause, now.Mode = nil, true, ByLimits, store.ModePeek
 	takes, answers := now.all()
 	now.asks, now.held = len(takes), nil
 	for i := range takes {

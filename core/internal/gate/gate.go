@@ -98,7 +98,7 @@ func (g *Gate) check(r adapter.Request, rd *reading, asked *Asked, res *engine.R
 		return 0, err
 	}
 	ask := engine.Ask{
-		Identities: asked.Own[:], Cost: 1, Mode: g.Mode, Tries: true, NoPermits: Holds(r.Context(), g.Engine),
+		Identities: asked.Own[:], Cost: 1, Mode: g.Mode, Tries: true, NoPermits: g.holds(r, set),
 	}
 	if g.Cost != nil || g.Costs != nil || set.Unit != "" || len(set.Units) > 1 {
 		if err = g.costs(r, nil, set, &ask); err != nil {
@@ -258,14 +258,14 @@ func (g *Gate) costsOf(r adapter.Request, c *Call, of, inForce *engine.Set, a *e
 
 type holdsKey struct{ of *engine.Engine }
 
-// Holding returns a context that tells [Holds] of a request with permits.
+// Holding returns a context that tells the gate of an engine that a request has its permits.
 func Holding(ctx context.Context, e *engine.Engine) context.Context {
 	return context.WithValue(ctx, holdsKey{e}, true)
 }
 
-// Holds reports whether the request of a context holds permits of an engine. Then it takes no others.
-func Holds(ctx context.Context, e *engine.Engine) bool {
-	return e.MayHold() && ctx.Value(holdsKey{e}) != nil
+// holds reports whether a request holds permits of the engine already. Then it takes no others.
+func (g *Gate) holds(r adapter.Request, set *engine.Set) bool {
+	return set.InFlight && r.Context().Value(holdsKey{g.Engine}) != nil
 }
 
 // ErrForbidden means that a deny list names the client.

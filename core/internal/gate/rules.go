@@ -134,7 +134,7 @@ func (c *Choice) decide(mode store.Mode, tries bool, asked *Asked, res *engine.R
 	if err != nil {
 		return c.cannotDecide(err)
 	}
-	ask := engine.Ask{Mode: mode, Tries: tries, NoPermits: Holds(r.Context(), g.Engine)}
+	ask := engine.Ask{Mode: mode, Tries: tries, NoPermits: g.holds(r, set)}
 	ask.Identities, ask.Costs = c.reading.identities, c.reading.costs
 	if err = c.read(set, &ask); err != nil {
 		return err
