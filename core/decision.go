@@ -256,20 +256,18 @@ func (d Decision) SettleCosts(ctx context.Context, costs Costs) error {
 // A request that no limit was asked about, as by [WithSkip], is allowed again. A handler gets its request's decision by
 // [DecisionFrom].
 func (d Decision) Again(ctx context.Context) (next Decision, err error) {
-	err = d.again(ctx, &next, (*engine.Result).Again)
+	err = d.again(ctx, &next, false)
 	return next, err
 }
 
 // WaitAgain is [Decision.Again] that waits until there is room, as [Limiter.Wait] does: for a stream that is slowed
 // down in place of being refused.
 func (d Decision) WaitAgain(ctx context.Context) (next Decision, err error) {
-	err = d.again(ctx, &next, (*engine.Result).WaitAgain)
+	err = d.again(ctx, &next, true)
 	return next, err
 }
 
-func (d *Decision) again(
-	ctx context.Context, next *Decision, decide func(r *engine.Result, ctx context.Context, next *engine.Result) error,
-) error {
+func (d *Decision) again(ctx context.Context, next *Decision, waits bool) error {
 	switch {
 	case d.limiter == nil:
 		return errNotLimited("Again")
@@ -281,7 +279,7 @@ func (d *Decision) again(
 	if id := d.result.Identity(); id != nil {
 		asked.Own[0] = *id
 	}
-	err := decide(&d.result, ctx, &next.result)
+	err := d.result.Again(ctx, waits, &next.result)
 	if next.result.Set == nil {
 		return d.limiter.failed(ctx, &asked, next, err)
 	}

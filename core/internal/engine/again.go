@@ -8,25 +8,19 @@ import (
 )
 
 // Again decides once more about what r was asked: the same limits, identities and costs, but no permits. Overrides and
-// periods of the calendar are those of now. It fills next in, which must be zero.
-func (r *Result) Again(ctx context.Context, next *Result) error {
-	set, a := r.asksAgain()
-	return r.engine.Decide(ctx, set, &a, next)
-}
-
-// WaitAgain is Again for a request that waits until it is admitted, as by [Engine.Wait].
-func (r *Result) WaitAgain(ctx context.Context, next *Result) error {
-	set, a := r.asksAgain()
-	a.Tries, a.Mode = false, store.ModeCharge
-	return r.engine.Wait(ctx, set, &a, next)
-}
-
-func (r *Result) asksAgain() (set *Set, a Ask) {
-	if set, a = r.asking(); r.Shadow != nil {
+// periods of the calendar are those of now. A request that waits does so as by [Engine.Wait]. It fills next in, which
+// must be zero.
+func (r *Result) Again(ctx context.Context, waits bool, next *Result) error {
+	set, a := r.asking()
+	if r.Shadow != nil {
 		a.Shadow = new(Trial)
 		a.Shadow.Set, a.Shadow.Ask = r.Shadow.asking()
 	}
-	return set, a
+	if !waits {
+		return r.engine.Decide(ctx, set, &a, next)
+	}
+	a.Tries, a.Mode = false, store.ModeCharge
+	return r.engine.Wait(ctx, set, &a, next)
 }
 
 // asking returns what was asked, before there were overrides.

@@ -267,7 +267,7 @@ func TestAgainAfterOverrides(t *testing.T) {
 	must(e.RemoveOverride(t.Context(), k, identities(s, "", "acme")[1]))
 	joined.Keep()
 	again := new(engine.Result)
-	must(joined.Again(t.Context(), again))
+	must(joined.Again(t.Context(), false, again))
 	if again.Set != s {
 		t.Error("another set without the override")
 	}
