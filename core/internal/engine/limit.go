@@ -126,7 +126,7 @@ func (l *limitLog) now() *asStored {
 
 // ownKey returns the key of a rule, which its limits have unless they have another one.
 func (e *Engine) ownKey(r *Rule) *Key {
-	n := e.namespace(r.logs(), partOf(true, "", r.Label))
+	n := e.namespace(r, "own")
 	return &Key{Spec: r.Key, Own: true, Namespace: n, rule: r, overrides: n}
 }
 
@@ -206,20 +206,15 @@ func (e *Engine) compileOne(g *Given, own *Key, valid bool) Limit {
 
 // keyOf returns the key of a limit with By.
 func (e *Engine) keyOf(g *Given, r *Rule) *Key {
-	scope := e.namespace(r.logs(), partOf(false, g.Key.Scope, r.Label))
+	named := func(label string) *store.Namespace {
+		return e.namespace(r, strings.TrimSuffix("by."+fit(label), "."))
+	}
+	scope := named(g.Key.Scope)
 	k := &Key{Spec: g.Key, Namespace: scope, rule: r, overrides: scope}
 	if g.Label != "" {
-		k.Namespace = e.namespace(r.logs(), partOf(false, g.Label, r.Label))
+		k.Namespace = named(g.Label)
 	}
 	return k
-}
-
-func names(limits []Limit) []string {
-	all := make([]string, len(limits))
-	for i := range limits {
-		all[i] = limits[i].Name
-	}
-	return all
 }
 
 func configError(option, value, problem, remedy string) error {

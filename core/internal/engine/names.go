@@ -16,18 +16,6 @@ import (
 // shadowMark ends the name of a policy that is tried out. Users cannot write it.
 const shadowMark = "~shadow"
 
-// partOf names the logs of a key beside those of the policy's other keys.
-func partOf(own bool, label, ruleLabel string) string {
-	part := "own"
-	if !own {
-		part = strings.TrimSuffix("by."+fit(label), ".")
-	}
-	if ruleLabel != "" {
-		part += "~" + ruleLabel
-	}
-	return part
-}
-
 // logID names a log, for maps.
 type logID struct {
 	namespace *store.Namespace
@@ -35,8 +23,15 @@ type logID struct {
 	log       string
 }
 
-// namespace returns the namespace of a policy and a part of it, the same one while it is remembered.
-func (e *Engine) namespace(policy, part string) *store.Namespace {
+// namespace returns the namespace of a part of a rule's logs, the same one while it is remembered.
+func (e *Engine) namespace(r *Rule, part string) *store.Namespace {
+	policy := r.Name
+	if r.Shadow {
+		policy += shadowMark
+	}
+	if r.Label != "" {
+		part += "~" + r.Label
+	}
 	return e.namespaces.get(policy+":"+part, func() *store.Namespace {
 		return store.NewNamespace(strings.Clone(policy), strings.Clone(part), e.config.Secret)
 	})

@@ -38,7 +38,11 @@ func (e *Engine) newSetOf(given []Given, own *Key, option string) (*Set, error) 
 
 // admit returns an error if the store cannot decide about the limits of a set. It remembers their logs for Reset.
 func (e *Engine) admit(s *Set) error {
-	if err := e.store.validate(s.stored()...); err != nil {
+	stored := make([]*store.Limit, len(s.Limits))
+	for i := range s.Limits {
+		stored[i] = s.Limits[i].Store()
+	}
+	if err := e.store.validate(stored...); err != nil {
 		return err
 	}
 	if s.InFlight && !e.store.holds {
@@ -112,14 +116,6 @@ type Rule struct {
 	Detail string // of the problem document of a denial, or empty for the usual one
 
 	set *Set
-}
-
-// logs begins the names of its logs.
-func (r *Rule) logs() string {
-	if r.Shadow {
-		return r.Name + shadowMark
-	}
-	return r.Name
 }
 
 // Prepare checks a rule and makes it ready for [Engine.Combine].

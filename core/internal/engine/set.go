@@ -121,10 +121,9 @@ func newSet(limits []Limit, before *Set) *Set {
 	s.findKeys()
 	s.nameApart()
 	s.findUnits()
-	s.Names, s.Header = names(limits), header(limits)
-	s.order = make([]int, len(limits))
-	for i := range s.order {
-		s.order[i] = i
+	s.Names, s.order, s.Header = make([]string, len(limits)), make([]int, len(limits)), header(limits)
+	for i := range limits {
+		s.Names[i], s.order[i] = limits[i].Name, i
 	}
 	slices.SortStableFunc(s.order, func(a, b int) int { return cmp.Compare(limits[a].Key, limits[b].Key) })
 	s.inOrder = slices.IsSorted(s.order)
@@ -256,13 +255,4 @@ func (s *Set) NoUnnamed(call string) error {
 	return configError(call, "without a unit",
 		"the limits count several units: "+strings.Join(s.UnitNames(), ", "),
 		"use AllowCosts, SettleCosts or WithCostOf, which name them")
-}
-
-// stored returns what a store gets of the limits.
-func (s *Set) stored() []*store.Limit {
-	all := make([]*store.Limit, len(s.Limits))
-	for i := range s.Limits {
-		all[i] = s.Limits[i].Store()
-	}
-	return all
 }
