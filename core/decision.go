@@ -133,7 +133,7 @@ func (d *Decision) Limits() []LimitState {
 // Never reports whether the request was denied because it costs more than a whole quota, so that waiting cannot help.
 func (d Decision) Never() bool { return d.never() }
 
-func (d *Decision) never() bool { return d.counts() && d.result.Never() }
+func (d *Decision) never() bool { return d.counts() && d.result.Never }
 
 // refused reports whether a ban or an override has denied, and no limit was asked.
 func (d *Decision) refused() bool {

@@ -33,7 +33,7 @@ func TestBans(t *testing.T) {
 				}
 			}
 			r := ask()
-			if r.Allowed || r.Cause != engine.ByBan || r.Retry != want || r.Never() || r.Tightest() >= 0 {
+			if r.Allowed || r.Cause != engine.ByBan || r.Retry != want || r.Never || r.Tightest() >= 0 {
 				t.Fatalf("a ban of %v begins: cause %v, retry %v", want, r.Cause, r.Retry)
 			}
 			if id := r.Identity(); id == nil || *id != text("a") {

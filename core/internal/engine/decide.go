@@ -126,7 +126,7 @@ func (e *Engine) ask(ctx context.Context, a *Ask, r *Result) (err error) {
 
 // refuse denies whatever the limits say. They are not told.
 func (r *Result) refuse(by Cause, wait time.Duration) {
-	r.Allowed, r.Granted, r.Cause, r.Retry, r.asks, r.never = false, 0, by, wait, 0, false
+	r.Allowed, r.Granted, r.Cause, r.Retry, r.asks, r.Never = false, 0, by, wait, 0, false
 }
 
 // granted returns how many units the request may use if it is admitted.
@@ -238,9 +238,9 @@ func (r *Result) sum(a *Ask) {
 		r.Granted = a.granted()
 	default:
 		for i := range takes {
-			r.never = r.never || takes[i].Cost > 0 && !r.mayFit(&takes[i])
+			r.Never = r.Never || takes[i].Cost > 0 && !r.mayFit(&takes[i])
 		}
-		if r.never || r.AwaitsPermit() { // nobody knows when a request ends
+		if r.Never || r.AwaitsPermit() { // nobody knows when a request ends
 			return
 		}
 		for i := range answers {

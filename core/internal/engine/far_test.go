@@ -195,9 +195,9 @@ func TestNeverFitsFromMemory(t *testing.T) {
 		ask(1)
 		ask(1)
 		r := ask(11)
-		if r.Source != event.Cache || !r.Never() || r.Retry != 0 ||
+		if r.Source != event.Cache || !r.Never || r.Retry != 0 ||
 			!slices.Equal(r.Denying(), []string{"10-tokens-per-hour"}) {
-			t.Errorf("source %v, never %v, retry %v, denied by %v", r.Source, r.Never(), r.Retry, r.Denying())
+			t.Errorf("source %v, never %v, retry %v, denied by %v", r.Source, r.Never, r.Retry, r.Denying())
 		}
 	})
 }

@@ -75,7 +75,7 @@ func TestOverrides(t *testing.T) {
 		set(1, org, &engine.Override{Denied: true})
 		time.Sleep(time.Minute)
 		r = ask("c")
-		if r.Allowed || r.Cause != engine.ByOverride || r.Retry != 59*time.Minute || r.Never() ||
+		if r.Allowed || r.Cause != engine.ByOverride || r.Retry != 59*time.Minute || r.Never ||
 			*r.Identity() != text("c") {
 			t.Errorf("denied: %v, %v, retry %v", r.Allowed, r.Cause, r.Retry)
 		}

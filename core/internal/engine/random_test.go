@@ -233,8 +233,8 @@ func (d *decided) check(n *naive, r *engine.Result) error {
 	if never || permit || d.allowed {
 		retry = 0
 	}
-	if r.Retry != retry || r.Never() != never || r.AwaitsPermit() != permit || !slices.Equal(r.Denying(), denying) {
-		return fmt.Errorf("retry %v, never %v, permit %v, denying %v; not %v, %v, %v, %v", r.Retry, r.Never(),
+	if r.Retry != retry || r.Never != never || r.AwaitsPermit() != permit || !slices.Equal(r.Denying(), denying) {
+		return fmt.Errorf("retry %v, never %v, permit %v, denying %v; not %v, %v, %v, %v", r.Retry, r.Never,
 			r.AwaitsPermit(), r.Denying(), retry, never, permit, denying)
 	}
 	if longest := r.Set.Longest; d.allowed && tightest >= 0 && longest >= 0 {

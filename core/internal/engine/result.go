@@ -34,7 +34,7 @@ type Result struct {
 	Mode     store.Mode // that was asked for; that of the takes may be another one
 	Cause    Cause
 	Source   event.Source
-	never    bool          // it was denied, and a limit is asked for more than its quota
+	Never    bool          // it was denied, and a limit is asked for more than its quota
 	Retry    time.Duration // until the request fits if no other is admitted; 0 if that is not known, or never
 	Err      error         // why it is Degraded
 	Override *Override     // of a key of the request, or nil
@@ -142,7 +142,7 @@ func (r *Result) Denying() (names []string) {
 	first := 0 // of names that follow each other
 	for i := range r.Set.Limits {
 		switch t, a := r.of(i); {
-		case t == nil || !r.denies(t, a) || r.never && r.mayFit(t):
+		case t == nil || !r.denies(t, a) || r.Never && r.mayFit(t):
 		case names == nil:
 			first, names = i, r.Set.Names[i:i+1:i+1]
 		case i == first+len(names):
@@ -153,9 +153,6 @@ func (r *Result) Denying() (names []string) {
 	}
 	return names
 }
-
-// Never reports whether the request was denied because it costs more than a whole quota.
-func (r *Result) Never() bool { return r.never }
 
 // Records reports whether units were recorded, or would be if the request cost any.
 func (r *Result) Records() bool {
@@ -180,12 +177,7 @@ func (r *Result) find(is func(limit int) bool) int {
 // Tightest returns the limit with the least left, or if they count several units with the smallest share left; of a
 // denial only limits that denied are compared. It returns -1 if no limit was asked.
 func (r *Result) Tightest() int {
-	limit, _ := r.tightest()
-	return limit
-}
-
-func (r *Result) tightest() (limit, least int) {
-	limit = -1
+	limit, least := -1, 0
 	for i := range r.Set.Limits {
 		l := &r.Set.Limits[i]
 		t, a := r.of(i)
@@ -201,7 +193,7 @@ func (r *Result) tightest() (limit, least int) {
 			limit, least = i, left
 		}
 	}
-	return limit, least
+	return limit
 }
 
 // Numbers returns Left and Reset of [Result.Tightest], and Used of the limit with the longest window. Of a denial,
@@ -215,21 +207,16 @@ func (r *Result) Numbers() (left int, reset time.Duration, used int) {
 		}
 		return r.left(&l[0], t, a), a.Reset, a.Used
 	}
-	tightest, left := r.tightest()
+	tightest := r.Tightest()
 	if tightest < 0 {
 		return 0, 0, 0
 	}
-	_, a := r.of(tightest)
-	if !r.Set.Limits[tightest].InFlight {
-		reset = a.Reset
-	}
+	s := r.State(tightest)
+	used = s.Used
 	if longest := r.Set.Longest; r.Allowed && longest >= 0 {
-		_, a = r.of(longest)
+		used = r.State(longest).Used
 	}
-	if a != nil {
-		used = a.Used
-	}
-	return left, reset, used
+	return s.Left, s.Reset, used
 }
 
 // Rule returns the rule of the first limit that has denied, or the first rule; nil without rules.

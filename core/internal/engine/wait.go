@@ -63,7 +63,7 @@ func (e *Engine) wait(ctx context.Context, set *Set, a *Ask, r *Result) (err err
 	}
 	for poll := minPoll; ; poll = min(2*poll, maxPoll) {
 		*r = Result{}
-		if err = e.Decide(ctx, set, a, r); err != nil || r.Never() {
+		if err = e.Decide(ctx, set, a, r); err != nil || r.Never {
 			return err
 		}
 		if r.Allowed {
@@ -99,7 +99,7 @@ func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done
 	}
 	_, wait, _ := r.awaited()
 	err = tooLong(ctx, wait)
-	return err != nil || r.Never(), err
+	return err != nil || r.Never, err
 }
 
 // served gives back what was taken if the caller has left.

@@ -34,7 +34,7 @@ func TestWaitEnds(t *testing.T) {
 			r.Retry != 10*time.Second {
 			t.Errorf("its own wait is too long: %v after %v, retry %v", err, took, r.Retry)
 		}
-		if r, took, err := within(9*time.Second, 3); err != nil || took != 0 || !r.Never() {
+		if r, took, err := within(9*time.Second, 3); err != nil || took != 0 || !r.Never {
 			t.Errorf("it never fits: %v after %v", err, took)
 		}
 		if r, took, err := within(15*time.Second, 1); !errors.Is(err, context.DeadlineExceeded) ||
