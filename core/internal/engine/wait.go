@@ -11,8 +11,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// wake wakes the first request that waits for a log, to which something was given back. Engines with the same policy, and
-// so the same logs, have separate lines.
+// wake wakes the first request that waits for a log, since something was given back. Engines with the same policy, and so
+// the same logs, have separate lines.
 func (e *Engine) wake(k *store.Key, l *store.Limit) {
 	e.lines.Wake(logID{k.Namespace, k.Identity, l.Log})
 }
