@@ -2,8 +2,8 @@ package rules
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,25 +35,22 @@ type RuleExplanation struct {
 	Overrides []OverrideExplanation `json:",omitempty"` // of keys of the request; see [Set.Override]
 }
 
-// LimitExplanation is a limit of a rule that applies. If it could not be read, as without a key, the fields but Limit
-// are zero.
+// LimitExplanation is a limit that is in force for a request: of a rule that applies, or of an override in its place.
+// If it could not be read, as without a key, the fields but Limit are zero.
 type LimitExplanation struct {
-	Limit      string // as in the file
+	Limit      string // such as "5/minute"
 	Unit       string // what it counts, such as "requests"
 	Quota      int
 	Used       int           // units in the window now
 	Remaining  int           // units left now
 	RetryAfter time.Duration // until this limit would admit the request; 0 if it would now, or if that is not known
-
-	Overridden bool `json:",omitempty"` // an override is in force in its place, and the fields but Limit are zero
 }
 
 // OverrideExplanation is an override that is in force for a key of a request.
 type OverrideExplanation struct {
-	Kind   string             // "limits", "denied" or "unlimited"
-	Until  time.Time          // its end
-	Note   string             // why, as it was given
-	Limits []LimitExplanation `json:",omitempty"` // those that it sets
+	Kind  string    // "limits", "denied" or "unlimited"
+	Until time.Time // its end
+	Note  string    // why, as it was given
 }
 
 // Explain returns which rules apply to a request and why the others do not, what their limits have left, and what would
@@ -61,11 +58,14 @@ type OverrideExplanation struct {
 // request, it returns that decision and ignores the rules. Adapters have a function of this name for requests of their
 // framework.
 func (s *Set) Explain(r adapter.Request) (e Explanation) {
-	in := s.limiter.Inside()
+	in, asked := s.limiter.Inside(), []gate.Applied(nil)
 	e.Decision, e.Err = in.Preview(r, func(r adapter.Request, c *choice) (err error) {
 		e.Rules, err = s.explain(r, c)
+		asked = slices.Clone(c.Applied())
 		return err
 	})
+	e.addLimits(r.Context(), e.Decision.Inside(), asked, false)
+	e.addLimits(r.Context(), e.Decision.Inside().Shadow, asked, true)
 	if passes, err := in.Exempt(r); err != nil {
 		e.Decision, e.Err = core.Decision{}, err
 	} else if passes {
@@ -86,12 +86,7 @@ func (s *Set) explain(r adapter.Request, c *choice) (all []RuleExplanation, err 
 		before, listed := len(c.Applied()), c.Listed
 		c.Listed = false
 		failed := rule.ask(r, c)
-		added := c.Applied()[before:]
-		all[i].Applies, all[i].Reason = true, rule.reason(c, failed, len(added))
-		for _, leaf := range added {
-			of := slices.IndexFunc(rule.parts, func(p *part) bool { return p.asks == leaf.Rule })
-			s.explainLimits(r, leaf, rule.parts[of].limits, &all[i])
-		}
+		all[i].Applies, all[i].Reason = true, rule.reason(c, failed, len(c.Applied())-before)
 		if c.Listed = c.Listed || listed; !rule.shadow {
 			first = cmp.Or(first, failed)
 		}
@@ -109,7 +104,7 @@ func (s *Set) explain(r adapter.Request, c *choice) (all []RuleExplanation, err 
 		}
 		switch field, err := rule.match.fails(r, &target, readings, c); {
 		case err != nil:
-			one.Reason = "a condition could not be checked"
+			one.Reason = "match." + field + ": " + err.Error()
 		case field == "path":
 			one.Reason = "match.path: the request's path does not match " + rule.match.route
 		case field != "":
@@ -126,76 +121,64 @@ func (s *Set) explain(r adapter.Request, c *choice) (all []RuleExplanation, err 
 // reason explains a rule that applies and has added so many leaves to the choice, or returns "".
 func (r *rule) reason(c *choice, failed error, added int) string {
 	switch {
-	case errors.Is(failed, core.ErrForbidden):
-		return "the client is on its deny list"
-	case errors.As(failed, new(*adapter.ConstantError)):
-		return "its costs are not known"
-	case failed != nil, added == 0 && r.asks != nil && !c.Listed:
-		return "its key could not be read"
+	case failed != nil:
+		return failed.Error()
 	case c.Listed:
 		return "the client is on its allow list"
 	case r.unlimited:
 		return "unlimited"
+	case added == 0 && r.asks != nil:
+		return "its key could not be read"
 	case added == 0:
 		return "no descriptor has a limit for this request"
 	}
 	return ""
 }
 
-// explainLimits adds the limits of a leaf that applies, and the overrides that are in force in their place.
-func (s *Set) explainLimits(r adapter.Request, leaf gate.Applied, limits []limit, e *RuleExplanation) {
-	d, err := s.limiter.Inside().Preview(r, func(_ adapter.Request, c *choice) error {
-		c.Add(leaf.Rule, leaf.Cost, leaf.Units)
-		return nil
-	})
-	res, now := d.Inside(), (*engine.Result)(nil)
-	if leaf.Rule.Shadow {
-		res = res.Shadow
-	}
-	if err == nil && res != nil && res.Set != nil {
-		now, _ = res.Now(r.Context()) // nil if the store does not answer
-	}
-	var known []*engine.Override
-	for n, one := range limits {
-		l := LimitExplanation{Limit: one.at.Value}
-		if of := &leaf.Rule.Set().Limits[n]; now != nil {
-			o := now.OverrideOf(of)
-			if l.Overridden = o != nil && o.Replaces(of); !l.Overridden {
-				l.fill(now, slices.IndexFunc(now.Set.Limits, func(l engine.Limit) bool {
-					return l.Text == of.Text && l.SameLog(of)
-				}), leaf.Of(of.Unit) > 0)
-			} else if !slices.Contains(known, o) {
-				known = append(known, o)
-				e.Overrides = append(e.Overrides, explainOverride(o, of, now))
+// addLimits adds the limits of a result as they stand now, of rules in shadow or of the others. If that cannot be told,
+// it adds those of the rules that were to be asked.
+func (e *Explanation) addLimits(ctx context.Context, res *engine.Result, asked []gate.Applied, shadow bool) {
+	if res != nil && res.Set != nil {
+		if now, err := res.Now(ctx); err == nil {
+			for i := range now.Set.Limits {
+				e.addLimit(now, i, res.State(i).Asked)
 			}
+			return
 		}
-		e.Limits = append(e.Limits, l)
+	}
+	for _, of := range asked {
+		if of.Rule.Shadow != shadow {
+			continue
+		}
+		for i := range of.Rule.Set().Limits {
+			l := &of.Rule.Set().Limits[i]
+			rule := e.ruleOf(l)
+			rule.Limits = append(rule.Limits, LimitExplanation{Limit: l.Text})
+		}
 	}
 }
 
-// explainOverride explains an override of the key of a limit.
-func explainOverride(o *engine.Override, of *engine.Limit, now *engine.Result) OverrideExplanation {
-	kind := (&core.Override{Denied: o.Denied, Unlimited: o.Unlimited}).Kind()
-	e := OverrideExplanation{Kind: kind, Until: o.Until, Note: o.Note}
-	for _, g := range o.Limits {
-		l := LimitExplanation{Limit: g.String()}
-		l.fill(now, slices.IndexFunc(now.Set.Limits, func(l engine.Limit) bool {
-			return l.SameKey(of) && l.Unit == g.Unit && l.Text == g.String()
-		}), true)
-		e.Limits = append(e.Limits, l)
-	}
-	return e
+// ruleOf returns the explanation of a limit's rule.
+func (e *Explanation) ruleOf(l *engine.Limit) *RuleExplanation {
+	isNamed := func(r RuleExplanation) bool { return r.Name == l.Rule().Policy }
+	return &e.Rules[slices.IndexFunc(e.Rules, isNamed)]
 }
 
-// fill sets the numbers of a limit, if the result has it. asks says that the request costs some of its units.
-func (l *LimitExplanation) fill(r *engine.Result, limit int, asks bool) {
-	if limit < 0 {
-		return
+// addLimit adds a limit, and the override of its key. takes says that the request takes units of it.
+func (e *Explanation) addLimit(now *engine.Result, limit int, takes bool) {
+	of, state := &now.Set.Limits[limit], now.State(limit)
+	rule := e.ruleOf(of)
+	one := LimitExplanation{of.Text, limittext.UnitName(of.Unit), of.Quota, state.Used, state.Left, 0}
+	if takes {
+		one.RetryAfter = state.Wait
 	}
-	of, now := &r.Set.Limits[limit], r.State(limit)
-	l.Unit, l.Quota, l.Used, l.Remaining = limittext.UnitName(of.Unit), of.Quota, now.Used, now.Left
-	if asks {
-		l.RetryAfter = now.Wait
+	rule.Limits = append(rule.Limits, one)
+	if o := now.OverrideOf(limit); o != nil {
+		kind := (&core.Override{Denied: o.Denied, Unlimited: o.Unlimited}).Kind()
+		override := OverrideExplanation{kind, o.Until, o.Note}
+		if !slices.Contains(rule.Overrides, override) {
+			rule.Overrides = append(rule.Overrides, override)
+		}
 	}
 }
 
@@ -226,9 +209,6 @@ func (e Explanation) String() string {
 				fmt.Fprintf(&b, ": %s", oneLine(o.Note))
 			}
 			b.WriteByte('\n')
-			for _, l := range o.Limits {
-				fmt.Fprintf(&b, "    %v\n", l)
-			}
 		}
 	}
 	for _, v := range e.Versions {
@@ -239,10 +219,7 @@ func (e Explanation) String() string {
 
 // String has the limit and how much of it is used and left.
 func (l LimitExplanation) String() string {
-	switch {
-	case l.Overridden:
-		return l.Limit + ": overridden"
-	case l.Quota == 0:
+	if l.Quota == 0 {
 		return l.Limit + ": not read"
 	}
 	text := fmt.Sprintf("%s: %d used, %d left", l.Limit, l.Used, l.Remaining)

@@ -220,14 +220,11 @@ rules:
 		time.Sleep(time.Second)
 		e := l.Explain(with("GET /", "user=ann"))
 		const want = `api applies
-  3/minute: overridden
-  9/hour: overridden
   50/day: 1 used, 49 left
-  100/minute: overridden
+  1/minute: 1 used, 0 left, free in 59s
+  1000 tokens/minute: 7 used, 993 left
+  8/day: 1 used, 7 left
   override=limits until 2000-01-01T00:01:00Z: a\nb
-    1/minute: 1 used, 0 left, free in 59s
-    1000 tokens/minute: 7 used, 993 left
-    8/day: 1 used, 7 left
 tried applies
   1/minute: 1 used, 0 left, free in 59s
 `
@@ -240,9 +237,12 @@ tried applies
 		for kind, o := range map[string]core.Override{"denied": {Denied: true}, "unlimited": {Unlimited: true}} {
 			l.override("api", "ann", o)
 			e := l.Explain(with("GET /", "user=ann"))
-			if got := e.Rules[0].Overrides; len(got) != 1 || got[0].Kind != kind || len(got[0].Limits) > 0 ||
+			want := rules.LimitExplanation{
+				Limit: "3/minute", Unit: "requests", Quota: 3, Used: 1, Remaining: 2,
+			}
+			if got := e.Rules[0].Overrides; len(got) != 1 || got[0].Kind != kind ||
 				!got[0].Until.Equal(time.Now().Add(time.Minute)) || e.Decision.Allowed == o.Denied ||
-				!e.Rules[0].Limits[0].Overridden || e.Rules[0].Limits[2].Overridden || len(e.Rules[1].Overrides) > 0 {
+				len(e.Rules[0].Limits) != 4 || e.Rules[0].Limits[0] != want || len(e.Rules[1].Overrides) > 0 {
 				t.Errorf("%s: %v", kind, e)
 			}
 		}
@@ -260,7 +260,7 @@ func TestExplainShadowWithOverrides(t *testing.T) {
 		f.reload(l, fmt.Sprintf(text, true))
 		l.follow("4/4 user=ann") // of which it would have denied the last
 		e := l.Explain(with("GET /", "user=ann"))
-		if r := e.Rules[0]; len(r.Overrides) > 0 || r.Limits[0].Overridden || r.Limits[0].Used != 3 {
+		if r := e.Rules[0]; len(r.Overrides) > 0 || r.Limits[0].Used != 3 {
 			t.Errorf("explained %v", e)
 		}
 	})

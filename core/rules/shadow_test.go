@@ -81,9 +81,11 @@ func TestShadowRefusesNothing(t *testing.T) {
 	limit(t, "apply: all\nrules:\n"+enforced+tried, down).want("GET /", "", 3, 2)
 	limit(t, "failure: closed\nrules:\n"+tried, down).want("GET /", "", 3, 3)
 	for rule, reason := range map[string]string{
-		"key: {value: user}, limits: [1/day]":                               "its key could not be read",
-		"key: ip, limits: [1/day], deny: [192.0.2.1]":                       "the client is on its deny list",
-		"key: ip, limits: [1 tokens/day], costs: {tokens: {value: tokens}}": "its costs are not known",
+		"key: {value: user}, limits: [1/day]":         "its key could not be read",
+		"key: ip, limits: [1/day], deny: [192.0.2.1]": "sash: the client is on a deny list",
+		"key: ip, limits: [1 tokens/day], costs: {tokens: {value: tokens}}": "sash: costs(request): rule a: the " +
+			"value tokens of the request is not a number of tokens from 0 to 1000000000: <nil>; store one under that " +
+			"name in middleware in front of the rules",
 	} {
 		e := limit(t, "rules:\n- {name: a, "+rule+", shadow: true}\n").Explain(with("GET /", ""))
 		if e.Err != nil || !e.Decision.Allowed || e.Rules[0].Reason != reason {

@@ -57,7 +57,7 @@ type overriddenID struct {
 
 // newOverridden returns a set with an override of a key, which is the same set if it replaces no limit.
 func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
-	replaces := func(l Limit) bool { return l.key.sharesOverrides(k) && o.Replaces(&l) }
+	replaces := func(l Limit) bool { return l.key.sharesOverrides(k) && o.replaces(&l) }
 	first := slices.IndexFunc(s.Limits, replaces)
 	if first < 0 {
 		return s, nil
@@ -92,8 +92,8 @@ func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
 	return with, e.admit(with)
 }
 
-// Replaces reports whether the override sets another quota in place of a limit of its key.
-func (o *Override) Replaces(l *Limit) bool {
+// replaces reports whether the override sets another quota in place of a limit of its key.
+func (o *Override) replaces(l *Limit) bool {
 	isOf := func(g Given) bool { return g.Unit == l.Unit }
 	return !l.InFlight && (o.Limits == nil || slices.ContainsFunc(o.Limits, isOf))
 }

@@ -133,17 +133,12 @@ func (r *Result) OverrideKey(spec *keys.Spec) (*OverrideKey, store.Identity) {
 }
 
 // OverrideOf returns the override that is in force for the request's identity of a limit's key, or nil.
-func (r *Result) OverrideOf(l *Limit) *Override {
+func (r *Result) OverrideOf(limit int) *Override {
 	if r.engine.overrides == nil {
 		return nil
 	}
 	all, _ := r.all()
-	for i := range all {
-		if r.Set.Limits[i].SameKey(l) {
-			return r.engine.overrides.find(l.key, &all[i].Key.Identity, true)
-		}
-	}
-	return nil
+	return r.engine.overrides.find(r.Set.Limits[limit].key, &all[limit].Key.Identity, true)
 }
 
 // pauseMark ends the ID of an override that is a pause.
