@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-
-	"go.yaml.in/yaml/v4"
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
@@ -23,50 +20,40 @@ type unitCost struct {
 	value string // of earlier middleware, which is the cost; or empty
 }
 
-// costs reads what a request takes of units other than requests.
-func (k *reader) costs(p place, r *rule) (all []unitCost) {
-	var units []string // of the rule's limits
+// costs reads what a request takes, and reports limits that cannot be asked for it: of units that cost nothing, and of
+// quotas, or sizes of a bucket, that are below a fixed cost, so that no request would pass.
+func (k *reader) costs(p place, r *rule) {
+	requests, of := p.get("cost"), p.get("costs")
+	r.cost = max(integer(requests.Node), 1)
+	counted := make(map[string]bool)
 	for _, part := range r.parts {
 		for _, l := range part.limits {
-			if l.Unit == "" || slices.Contains(units, l.Unit) {
-				continue
+			at := requests
+			if l.Unit != "" {
+				at = of.get(l.Unit)
 			}
-			if units = append(units, l.Unit); !p.get(l.Unit).exists() {
+			if l.Unit != "" && !at.exists() && !counted[l.Unit] {
 				l.at.fault(fmt.Sprintf("%.60q counts %s, and the rule does not say what a request costs",
 					l.at.Value, l.Unit), fmt.Sprintf("add costs: {%s: {value: NAME}}, or a number", l.Unit))
 			}
+			counted[l.Unit] = true
+			// In flight, a request takes one permit whatever it costs.
+			if n := integer(at.Node); n > cmp.Or(l.Burst, l.Quota) && !l.InFlight {
+				at.fault(fmt.Sprintf("a cost of %d never fits the limit %.60q on line %d", n, l.at.Value, l.at.Line),
+					"lower the cost or raise the limit; to refuse every request, use deny")
+			}
 		}
 	}
-	for _, one := range p.fields() {
-		u := unitCost{unit: one.name.Value}
+	for _, one := range of.fields() {
+		u := unitCost{one.name.Value, integer(one.Node), one.get("value").Value}
 		switch {
 		case u.unit == limittext.Requests:
 			one.asName().fault("requests have a cost of their own", "write cost: in place of it")
-		case !slices.Contains(units, u.unit):
+		case !counted[u.unit]:
 			one.asName().fault(fmt.Sprintf("no limit of the rule counts %.60s", u.unit),
 				fmt.Sprintf("remove it, or add a limit such as 100 %.60s/minute", u.unit))
-		case one.Kind == yaml.MappingNode:
-			u.value = one.get("value").Value
-		default:
-			u.cost, _ = integer(one.Node)
 		}
-		r.fits(u.unit, u.cost, one)
-		all = append(all, u)
-	}
-	return all
-}
-
-// fits reports a fixed cost that is above the quota of a limit, or the size of a bucket, so that no request would pass.
-// In flight, a request takes one permit whatever it costs.
-func (r *rule) fits(unit string, cost int, at place) {
-	for _, part := range r.parts {
-		for _, l := range part.limits {
-			if l.Unit == unit && !l.InFlight && cost > cmp.Or(l.Burst, l.Quota) {
-				at.fault(fmt.Sprintf("a cost of %d never fits the limit %.60q on line %d", cost, l.at.Value, l.at.Line),
-					"lower the cost or raise the limit; to refuse every request, use deny")
-				return
-			}
-		}
+		r.costs = append(r.costs, u)
 	}
 }
 

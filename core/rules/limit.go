@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -21,25 +20,18 @@ type limit struct {
 	at place // of its text
 }
 
-// limits reads the limits of a rule or a descriptor. Default names begin with prefix, and usual is the algorithm of the
-// rule.
-func (k *reader) limits(list place, prefix, usual string) (all []limit) {
-	var names []string
+// limits reads the limits of a rule or a descriptor. usual is the algorithm of the rule.
+func (k *reader) limits(list place, usual string) (all []limit) {
+	names := make(map[string]bool)
 	for _, one := range list.items() {
 		l, ok := k.limit(one, usual)
 		if !ok {
 			continue
 		}
-		name := cmp.Or(l.Name, prefix+l.DefaultName())
-		if slices.Contains(names, name) { // given or by default
-			at := one.asFirst()
-			if l.Name != "" {
-				at = one.get("name")
-			}
-			at.fault(fmt.Sprintf("the name %.60q is used twice", name),
-				"drop one of the limits, or give each a name of its own: {limit: TEXT, name: NAME}")
+		if names[l.Name] {
+			one.get("name").fault(fmt.Sprintf("the name %.60q is used twice", l.Name), "give the limit another name")
 		}
-		all, names = append(all, l), append(names, name)
+		all, names[l.Name] = append(all, l), l.Name != ""
 	}
 	return all
 }

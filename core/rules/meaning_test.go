@@ -401,6 +401,20 @@ rules:
 	l.want("BREW2 /r/1", "", 2, 1) // made up methods share a quota
 }
 
+// Limits without a name of their own have different ones, which no other limit has.
+func TestNamesOfLimits(t *testing.T) {
+	l := limit(t, "rules: [{name: a, key: ip, limits: [1/day, 1/day in UTC, {limit: 3/hour, name: a-1-per-day-2}]}]")
+	d, err := l.ask(with("GET /", ""))
+	must(t, err)
+	var names []string
+	for _, limit := range d.Limits() {
+		names = append(names, limit.Name)
+	}
+	if want := []string{"a-1-per-day", "a-1-per-day-3", "a-1-per-day-2"}; !slices.Equal(names, want) {
+		t.Errorf("got %q, want %q", names, want)
+	}
+}
+
 // A request reads a key once for lists, descriptors and limits together.
 func TestKeyIsReadOnce(t *testing.T) {
 	reads := 0

@@ -28,8 +28,8 @@ var mistakes = [][]string{
 	{minimal + "---\n§rules: []\n", "this is a second document"},
 	{"rules: §*a\n", "unknown anchor"},
 	{
-		"rules:\n- §name: a\n  descriptors:\n  - key: user\n    limits: [1/day, 2/day, 3/day, 4/day, 5/day]\n" +
-			"  - {key: plan, limits: [1/hour, 2/hour, 3/hour, 4/hour]}\n",
+		"rules:\n- §name: a\n  descriptors:\n  - key: user\n    limits: [1/day, 2/hour, 3/minute, 4/second, 5/2h]\n" +
+			"  - {key: plan, limits: [1/day, 2/hour, 3/minute, 4/second]}\n",
 		"rules[0]: with this rule, 9 limits may apply to one request",
 	},
 	{
@@ -94,11 +94,8 @@ var mistakes = [][]string{
 	{"limits: [{§key: ip}]", `rules[0].limits[0]: the field "limit" is missing`},
 	{
 		"rules:\n- name: a\n  descriptors:\n  - key: ip\n" +
-			"    limits: [{limit: 1/day, name: x}, {limit: 2/day, name: §x}, 1/day in UTC, §1/day, " +
-			"{limit: 3/day, name: §a-1-per-day}]\n    §kost: 1\n",
+			"    limits: [{limit: 1/day, name: x}, {limit: 2/day, name: §x}]\n    §kost: 1\n",
 		`rules[0].descriptors[0].limits[1].name: the name "x" is used twice`,
-		`rules[0].descriptors[0].limits[3]: the name "a-1-per-day" is used twice`,
-		`rules[0].descriptors[0].limits[4].name: the name "a-1-per-day" is used twice`,
 		"rules[0].descriptors[0].kost: this field is unknown",
 	},
 	{
@@ -158,11 +155,14 @@ var mistakes = [][]string{
 		`rules[0].deny.values[1]: "localhost": the key finds addresses`},
 	{
 		"rules:\n- {name: a, key: ip, limits: [1/minute, §x], §kost: 1}\n" +
-			"- {name: §A, match: {path: §x}, key: ip, limits: [1/minute]}\n",
+			"- {name: §A, match: {path: §x}, key: ip, limits: [1/minute]}\n" +
+			"- {§name: b, match: {path: /b}, key: ip, §limits: [1/minute, 2/minute]}\n",
 		`rules[0].limits[1]: "x" is not a limit`,
 		"rules[0].kost: this field is unknown",
 		`rules[1].name: "A" is not allowed here`,
 		`rules[1].match.path: "x": a path`,
+		`rules[2]: this rule never applies: rule "a" on line 2 matches`,
+		"rules[2].limits: 1/minute, 2/minute: two limits of one key count the same",
 	},
 }
 

@@ -12,10 +12,23 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// parse reads the only document of a file. It returns nil after a mistake.
-func parse(content []byte, f *faults) *yaml.Node {
+// parse reads a file, as far as it has the right shape.
+func parse(content []byte, f *faults) (top place) {
+	top = place{Node: new(yaml.Node), faults: f}
+	defer f.recover()
+	if root := decode(content, f); root != nil {
+		whole := place{Node: root, faults: f}
+		if whole.check(fileShape(), 0); f.nodes < maxNodes { // else reading it might not end
+			return whole
+		}
+	}
+	return top
+}
+
+// decode returns the only document of a file, or nil after a mistake.
+func decode(content []byte, f *faults) *yaml.Node {
 	at := new(yaml.Node)
-	fault := func(problem, remedy string) *yaml.Node { // parse returns it
+	fault := func(problem, remedy string) *yaml.Node { // decode returns it
 		f.add(at, "", problem, remedy)
 		return nil
 	}
@@ -118,9 +131,13 @@ func (p place) asFirst() place {
 	return p
 }
 
-func integer(n *yaml.Node) (int, bool) {
+// integer returns the value of a whole number, or -1.
+func integer(n *yaml.Node) int {
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 32)
-	return int(v), err == nil
+	if err != nil {
+		return -1
+	}
+	return int(v)
 }
 
 // nearest returns the word whose letters differ least from those of s, if few do.

@@ -20,13 +20,10 @@ import (
 type document struct {
 	hash   string
 	loaded time.Time
-
-	domain  string
-	all     bool // every rule that matches applies, and not only the first
-	failure string
-	rules   []*rule
-
-	asks []*engine.Rule // of all parts that have limits
+	domain string
+	all    bool // every rule that matches applies, and not only the first
+	rules  []*rule
+	asks   []*engine.Rule // of all parts that have limits
 }
 
 // rule is a rule of the file.
@@ -66,12 +63,11 @@ type group struct {
 type reader struct {
 	*options
 
-	domain string
+	doc    *document
+	engine *engine.Engine
 	known  map[string]*key
 	route  string            // of the rule that is read
 	labels map[string]string // of its limits, by default names: two that may hold at once need different ones
-
-	inForce *document // or nil
 }
 
 // failures are the words for failure policies.
@@ -81,18 +77,22 @@ var failures = map[string]guard.Failure{
 
 const longestName = 48
 
-// document reads the rules of a file.
-func (k *reader) document(p place, doc *document) {
-	k.domain, doc.all = cmp.Or(p.get("domain").Value, "default"), p.get("apply").Value == "all"
-	doc.domain = k.domain
-	failure := p.get("failure")
-	doc.failure = failure.Value
-	if k.inForce != nil && failures[doc.failure] != failures[k.inForce.failure] {
+// read reads the rules of a file, and makes them ready for the limiter.
+func (s *Set) read(content []byte, top place) (doc *document) {
+	doc = &document{
+		hash: hashOf(content), loaded: time.Now(), domain: cmp.Or(top.get("domain").Value, "default"),
+		all: top.get("apply").Value == "all",
+	}
+	defer top.faults.recover()
+	if failure := top.get("failure"); failures[failure.Value] != s.failure {
 		failure.fault("the failure policy cannot change while the program runs",
 			"restart the program, or keep the one that it has begun with")
 	}
+	k := &reader{
+		options: &s.options, doc: doc, engine: s.limiter.Inside().Engine(), known: make(map[string]*key),
+	}
 	lines := make(map[string]int) // of the names
-	for _, one := range p.get("rules").items() {
+	for _, one := range top.get("rules").items() {
 		r := k.rule(one)
 		doc.rules = append(doc.rules, r)
 		at := one.get("name")
@@ -107,6 +107,9 @@ func (k *reader) document(p place, doc *document) {
 				"shorten one: they name the logs, as "+doc.domain+"."+r.name)
 		}
 	}
+	doc.unreachable()
+	doc.tooMany(k.engine.Joins())
+	return doc
 }
 
 func (k *reader) rule(p place) *rule {
@@ -115,8 +118,6 @@ func (k *reader) rule(p place) *rule {
 		message: p.get("message").Value, match: k.match(p.get("match")),
 	}
 	k.route, k.labels = r.match.route, make(map[string]string)
-	cost, _ := integer(p.get("cost").Node)
-	r.cost = max(cost, 1)
 	p.checkLimits("rule", [2]string{"limits", "unlimited"}, [2]string{"limits", "descriptors"},
 		[2]string{"descriptors", "unlimited"})
 	at := p.get("key")
@@ -134,8 +135,7 @@ func (k *reader) rule(p place) *rule {
 		p.get("count_denied").fault("only limits of the algorithm "+slidingLog+" can count denials",
 			"remove it, or choose that algorithm")
 	}
-	r.fits("", r.cost, p.get("cost"))
-	r.costs = k.costs(p.get("costs"), r)
+	k.costs(p, r)
 	return r
 }
 
@@ -143,9 +143,16 @@ func (k *reader) rule(p place) *rule {
 func (k *reader) part(one *part, p place, r *rule, above []*key) {
 	one.at, one.unlimited, one.shadow = p, p.get("unlimited").isTrue(), r.shadow || p.get("shadow").isTrue()
 	r.parts = append(r.parts, one)
-	one.limits = k.limits(p.get("limits"), r.name+"-", cmp.Or(p.get("algorithm").Value, r.at.get("algorithm").Value))
+	list := p.get("limits")
+	one.limits = k.limits(list, cmp.Or(p.get("algorithm").Value, r.at.get("algorithm").Value))
 	if len(one.limits) > 0 {
 		one.asks = k.asks(one, r)
+		k.doc.asks = append(k.doc.asks, one.asks)
+		if !p.faults.hasFault(p.field) { // else limits or keys may be missing
+			if err := k.engine.Prepare(one.asks); err != nil {
+				list.asName().fault(reason(err))
+			}
+		}
 	}
 	one.below = k.groups(p.get("descriptors"), r, above)
 }
@@ -157,7 +164,7 @@ func (k *reader) asks(p *part, r *rule) *engine.Rule {
 		label = p.key.label
 	}
 	one := &engine.Rule{
-		Policy: r.name, Name: k.domain + "." + r.name, Label: label, Prefix: r.name + "-",
+		Policy: r.name, Name: k.doc.domain + "." + r.name, Label: label, Prefix: r.name + "-",
 		Shadow: p.shadow, Detail: r.message, Key: keys.Global(),
 	}
 	if p.key != nil {

@@ -51,6 +51,7 @@ type Set struct {
 	name    string // of the file in errors
 	options options
 	limiter *core.Limiter
+	failure guard.Failure // of the limiter
 	active  atomic.Pointer[document]
 
 	mu   sync.Mutex // guards loading
@@ -82,14 +83,14 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 		o(&s.options)
 	}
 	f := &faults{file: name}
-	doc := s.read(content, f)
-	of := policy{s.choose, failures[doc.failure]}
+	top := parse(content, f)
+	s.failure = failures[top.get("failure").Value]
 	var err error
-	if s.limiter, err = core.New(of, core.Global(), s.options.core...); err != nil {
-		s.limiter, _ = core.New(of, core.Global()) // the file is checked all the same
+	if s.limiter, err = core.New(policy{s}, core.Global(), s.options.core...); err != nil {
+		s.limiter, _ = core.New(policy{s}, core.Global()) // the file is checked all the same
 	}
 	s.limiter.Inside().SetRules(func() []*engine.Rule { return s.active.Load().asks })
-	s.prepare(doc, f)
+	doc := s.read(content, top)
 	if err := errors.Join(append(s.options.faults, err, f.err())...); err != nil {
 		return nil, err
 	}
@@ -99,52 +100,11 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 }
 
 // policy has a limiter ask the rules.
-type policy struct {
-	choose  func(adapter.Request, *choice) error
-	failure guard.Failure
-}
+type policy struct{ *Set }
 
 // Written implements [core.Policy].
 func (p policy) Written() (gate.Written, error) {
 	return gate.Written{Name: "rules", Rules: p.choose, Failure: p.failure}, nil
-}
-
-// read reads a file.
-func (s *Set) read(content []byte, f *faults) (doc *document) {
-	k := &reader{options: &s.options, known: make(map[string]*key), inForce: s.active.Load()}
-	doc = &document{hash: hashOf(content), loaded: time.Now()}
-	defer f.recover()
-	root := parse(content, f)
-	if root == nil {
-		return doc
-	}
-	top := place{Node: root, faults: f}
-	if top.check(fileShape(), 0); f.nodes < maxNodes { // else reading it might not end
-		k.document(top, doc)
-	}
-	return doc
-}
-
-// prepare checks the rules of a file together, and makes them ready for the limiter unless the file has mistakes.
-func (s *Set) prepare(doc *document, f *faults) {
-	defer f.recover()
-	e := s.limiter.Inside().Engine()
-	doc.unreachable()
-	doc.tooMany(e.Joins())
-	if len(f.all) > 0 { // limits may be missing
-		return
-	}
-	for _, r := range doc.rules {
-		for _, p := range r.parts {
-			if p.asks == nil {
-				continue
-			}
-			doc.asks = append(doc.asks, p.asks)
-			if err := e.Prepare(p.asks); err != nil {
-				p.at.get("limits").asName().fault(reason(err))
-			}
-		}
-	}
 }
 
 type choice = gate.Choice

@@ -136,7 +136,7 @@ func (p place) check(s *shape, depth int) {
 // checkAs returns what is wrong with a value of the shape's type, or reports what is wrong within it. among says that
 // there are other shapes.
 func (p place) checkAs(s *shape, among bool, depth int) (problem, remedy string) {
-	switch v, whole := integer(p.Node); {
+	switch v := integer(p.Node); {
 	case (s.Items != nil || s.Properties == nil && s.Additional != nil) && len(p.Content) == 0:
 		return "this is empty", "write at least one item"
 	case s.Enum != nil && !slices.Contains(s.Enum, p.Value):
@@ -147,7 +147,7 @@ func (p place) checkAs(s *shape, among bool, depth int) (problem, remedy string)
 		return fmt.Sprintf("%.60q is not allowed here", p.Value), "choose " + allowed
 	case s.Pattern != nil && !s.Pattern.MatchString(p.Value):
 		return fmt.Sprintf("%.60q is not allowed here", p.Value), "write " + s.Description
-	case s.Type == "integer" && (!whole || v < s.Minimum || v > s.Maximum):
+	case s.Type == "integer" && (v < s.Minimum || v > s.Maximum):
 		remedy = fmt.Sprintf("write a whole number from %d to %d", s.Minimum, s.Maximum)
 		return fmt.Sprintf("%.60s is out of range", p.Value), remedy
 	}

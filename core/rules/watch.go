@@ -89,8 +89,7 @@ func (s *Set) load() (doc *document, err error) {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
 	f := &faults{file: s.name}
-	doc = s.read(content, f)
-	s.prepare(doc, f)
+	doc = s.read(content, parse(content, f))
 	if err = f.err(); err == nil {
 		s.active.Store(doc)
 	}
