@@ -46,7 +46,7 @@ var mistakes = [][]string{
 		`rules[1].limits[2].unit: "1 a/minute" counts a already; remove one of the units`,
 		"rules[2].costs.requests: requests have a cost of their own; write cost: in place of it",
 		"rules[2].costs.tokens: no limit of the rule counts tokens; remove it, or add a limit such as",
-		"rules[2].costs.images: -1 is out of range; write a whole number from 0 to 10000000",
+		`rules[2].costs.images: "-1" is not allowed here; write 0 to 1000000000`,
 		"rules[3].costs.images.header: this field is unknown; fields are value",
 		`rules[3].costs.images: the field "value" is missing`,
 	},
@@ -121,7 +121,7 @@ var mistakes = [][]string{
 		"rules[0].costs.images.value: write the name"},
 	{"key: ip, limits: [{limit: 1/minute, name: §a b}]", "rules[0].limits[0].name: write 1 to 64 letters"},
 	{"key: ip, limits: [1/minute], match: {values: {§'': a}}", `rules[0].match.values: "" is not a field's name`},
-	{"key: ip, limits: [1/minute], cost: §0", "rules[0].cost: 0 is out of range"},
+	{"key: ip, limits: [1/minute], cost: §0", `rules[0].cost: "0" is not allowed here; write 1 to 1000000000`},
 	{"key: ip, limits: [5/day, 4/minute], cost: §5",
 		`rules[0].cost: a cost of 5 never fits the limit "4/minute" on line`},
 	{"descriptors: [{key: user, limits: [2 images/day]}], costs: {images: §3}",
@@ -306,7 +306,7 @@ rules:
 	fmt.Println(err)
 	// Output:
 	// api.yaml:4:11: rules[0].match.pth: this field is unknown; did you mean "path"?
-	// api.yaml:5:8: rules[0].key: "user" is not allowed here; choose ip, global, route, or a key such as {value: user}
+	// api.yaml:5:8: rules[0].key: "user" is not allowed here; write ip, global, route, or a key such as {value: user}
 }
 
 // alone is a store that cannot decide over several logs.

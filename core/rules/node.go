@@ -140,24 +140,20 @@ func integer(n *yaml.Node) int {
 	return int(v)
 }
 
-// nearest returns the word whose letters differ least from those of s, if few do.
+// nearest returns the word whose letters differ least from those of s, in whatever order, if few do.
 func nearest(s string, words []string) (near string) {
 	best := 1 + max(1, len(s)/5)
 	for _, w := range words {
-		if d := distance(strings.ToLower(s), w); d < best {
+		missing, rest := 0, w // of the letters of s, and of those of the word
+		for _, r := range strings.ToLower(s) {
+			before, after, found := strings.Cut(rest, string(r))
+			if rest = before + after; !found {
+				missing++
+			}
+		}
+		if d := max(missing, len(rest)); d < best {
 			best, near = d, w
 		}
 	}
 	return near
-}
-
-// distance is how many letters of one of the words the other does not have. Their order does not count.
-func distance(a, b string) (missing int) {
-	for _, r := range a {
-		before, after, found := strings.Cut(b, string(r))
-		if b = before + after; !found {
-			missing++
-		}
-	}
-	return max(missing, len(b))
 }

@@ -17,7 +17,7 @@ import (
 // field that is described is read, and so is each value of an enum: without this test, they could have no effect. Each
 // algorithm has a value.
 func TestSchema(t *testing.T) {
-	words := []string{"$schema", "title", "minItems"} // a list has at least one item
+	words := []string{"$schema", "title", "minItems", "additionalProperties"} // a list has at least one item
 	for f := range reflect.TypeFor[shape]().NumField() {
 		field := reflect.TypeFor[shape]().Field(f)
 		tag, given := field.Tag.Lookup("yaml")
@@ -55,6 +55,10 @@ func TestSchema(t *testing.T) {
 				t.Errorf("the schema has the word %q", word)
 			case word == "items" && schema["minItems"] != 1.0:
 				t.Errorf("a list may be empty: %v", schema)
+			case word == "additionalProperties" && value != false:
+				t.Errorf("other fields are errors, but here %v", value)
+			case (word == "enum" || word == "pattern" || word == "minimum") && schema["description"] == nil:
+				t.Errorf("a mistake would have no remedy: %v", schema)
 			case word == "$ref":
 				if s := (&shape{Ref: value.(string)}); s.resolve() == s { // a test
 					t.Errorf("%s is not there", s.Ref)
@@ -63,7 +67,7 @@ func TestSchema(t *testing.T) {
 				for _, one := range value.([]any) { // a test
 					isRead(one.(string))
 				}
-			case word != "properties" && word != "definitions":
+			case word != "properties" && word != "patternProperties" && word != "definitions":
 				several = append(several, value)
 				continue
 			}

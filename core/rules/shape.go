@@ -29,26 +29,17 @@ var fileShape = sync.OnceValue(func() *shape {
 type shape struct {
 	Ref         string `yaml:"$ref"` // to one of Definitions, which has the rest
 	Description string
-	Type        any // one of types; a list for a scalar, which is taken as it is written
+	Type        any // one of types
 	Enum        []string
-	Pattern     *regexp.Regexp // which a text matches; Description says in words what that is
+	Pattern     *regexp.Regexp
 	Minimum     int
 	Maximum     int
 	Items       *shape
 	Properties  map[string]*shape
-	Additional  *shape `yaml:"additionalProperties"` // of a mapping without Properties, whose names are free
+	Patterns    map[string]*shape `yaml:"patternProperties"` // "." is of all fields, whose names are free
 	Required    []string
 	AnyOf       []*shape `yaml:"anyOf"`
 	Definitions map[string]*shape
-}
-
-// UnmarshalYAML implements [yaml.Unmarshaler]. The shape false, of other fields than Properties, is left empty.
-func (s *shape) UnmarshalYAML(n *yaml.Node) error {
-	type plain shape
-	if n.Kind == yaml.ScalarNode {
-		return nil
-	}
-	return n.Decode((*plain)(s))
 }
 
 // resolve follows a reference.
@@ -67,15 +58,7 @@ func (s *shape) alternatives() (all []*shape) {
 	return all
 }
 
-// property returns the shape of a field, or nil.
-func (s *shape) property(name string) *shape {
-	if s.Properties == nil {
-		return s.Additional
-	}
-	return s.Properties[name]
-}
-
-// types are which nodes are of a shape's type: their kind, and their tags if not all are.
+// types are which nodes are of a type: their kind, and their tags if not all are.
 var types = map[string]struct {
 	kind        yaml.Kind
 	tags, words string
@@ -85,19 +68,22 @@ var types = map[string]struct {
 	"string":  {yaml.ScalarNode, "!!str !!timestamp", "a string"},
 	"integer": {yaml.ScalarNode, "!!int", "a whole number"},
 	"boolean": {yaml.ScalarNode, "!!bool", "true or false"},
-	"":        {yaml.ScalarNode, "!!str !!timestamp !!int !!float !!bool", "a string"},
-}
 
-// typeName returns the shape's type, or "" if it is any scalar.
-func (s *shape) typeName() string {
-	name, _ := s.Type.(string)
-	return name
+	"[string number boolean]": {yaml.ScalarNode, "!!str !!timestamp !!int !!float !!bool", "a string"},
 }
 
 // fits reports whether a node is of the shape's type.
 func (s *shape) fits(n *yaml.Node) bool {
-	t := types[s.typeName()]
+	t := types[fmt.Sprint(s.Type)]
 	return n.Kind == t.kind && (t.tags == "" || slices.Contains(strings.Fields(t.tags), n.ShortTag()))
+}
+
+// allows reports whether a node of the shape's type has a value that is allowed. Description says in words which are.
+func (s *shape) allows(n *yaml.Node) bool {
+	number := integer(n)
+	return (s.Enum == nil || slices.Contains(s.Enum, n.Value)) &&
+		(s.Pattern == nil || s.Pattern.MatchString(n.Value)) &&
+		(s.Type != "integer" || s.Minimum <= number && number <= s.Maximum)
 }
 
 // maxNodes and maxDepth bound the work for a file whose aliases refer to each other.
@@ -120,49 +106,30 @@ func (p place) check(s *shape, depth int) {
 		return
 	}
 	all := s.alternatives()
-	i := slices.IndexFunc(all, func(one *shape) bool { return one.fits(p.Node) })
 	var problem, remedy string
-	if i < 0 {
+	switch i := slices.IndexFunc(all, func(one *shape) bool { return one.fits(p.Node) }); {
+	case i < 0:
 		problem, remedy = wrongType(p.Node, all)
-	} else {
-		problem, remedy = p.checkAs(all[i], len(all) > 1, depth)
-	}
-	if problem != "" {
-		p.fault(problem, remedy)
-		*p.Node = yaml.Node{Line: p.Line, Column: p.Column}
-	}
-}
-
-// checkAs returns what is wrong with a value of the shape's type, or reports what is wrong within it. among says that
-// there are other shapes.
-func (p place) checkAs(s *shape, among bool, depth int) (problem, remedy string) {
-	switch v := integer(p.Node); {
-	case (s.Items != nil || s.Properties == nil && s.Additional != nil) && len(p.Content) == 0:
-		return "this is empty", "write at least one item"
-	case s.Enum != nil && !slices.Contains(s.Enum, p.Value):
-		allowed := strings.Join(s.Enum, ", ")
-		if among { // only keys have words and something else
-			allowed += fmt.Sprintf(", or a key such as {value: %.60s}", p.Value)
+	case !all[i].allows(p.Node):
+		problem, remedy = fmt.Sprintf("%.60q is not allowed here", p.Value), "write "+all[i].Description
+	case (all[i].Items != nil || all[i].Patterns != nil) && len(p.Content) == 0:
+		problem, remedy = "this is empty", "write at least one item"
+	default:
+		for _, one := range p.items() {
+			one.check(all[i].Items, depth+1)
 		}
-		return fmt.Sprintf("%.60q is not allowed here", p.Value), "choose " + allowed
-	case s.Pattern != nil && !s.Pattern.MatchString(p.Value):
-		return fmt.Sprintf("%.60q is not allowed here", p.Value), "write " + s.Description
-	case s.Type == "integer" && (v < s.Minimum || v > s.Maximum):
-		remedy = fmt.Sprintf("write a whole number from %d to %d", s.Minimum, s.Maximum)
-		return fmt.Sprintf("%.60s is out of range", p.Value), remedy
+		p.checkFields(all[i], depth)
+		return
 	}
-	for _, one := range p.items() {
-		one.check(s.Items, depth+1)
-	}
-	p.checkFields(s, depth)
-	return "", ""
+	p.fault(problem, remedy)
+	*p.Node = yaml.Node{Line: p.Line, Column: p.Column}
 }
 
 // wrongType returns what is wrong with a node that fits none of some shapes.
 func wrongType(n *yaml.Node, shapes []*shape) (problem, remedy string) {
 	words := make([]string, 0, len(shapes))
 	for _, s := range shapes {
-		words = append(words, types[s.typeName()].words)
+		words = append(words, types[fmt.Sprint(s.Type)].words)
 	}
 	want, found := strings.Join(words, " or "), fmt.Sprintf("%.60q", n.Value)
 	remedy = "write " + want
@@ -185,7 +152,7 @@ func (p place) checkFields(s *shape, depth int) {
 	for _, f := range p.fields() {
 		line, twice := lines[f.name.Value]
 		lines[f.name.Value] = f.name.Line
-		switch want := s.property(f.name.Value); {
+		switch want := cmp.Or(s.Properties[f.name.Value], s.Patterns["."]); {
 		case f.name.ShortTag() != "!!str", f.name.Value == "":
 			p.faults.add(f.name, p.field, fmt.Sprintf("%.60q is not a field's name", f.name.Value),
 				"write a word, in quotes if it looks like a number; mappings cannot be merged")
