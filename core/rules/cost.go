@@ -11,6 +11,7 @@ import (
 	"github.com/sashlimit/sash/core/internal/gate"
 	"github.com/sashlimit/sash/core/internal/keys"
 	"github.com/sashlimit/sash/core/internal/limittext"
+	"github.com/sashlimit/sash/core/store"
 )
 
 // unitCost is what a request takes of a unit.
@@ -20,8 +21,8 @@ type unitCost struct {
 	value string // of earlier middleware, which is the cost; or empty
 }
 
-// costs reads what a request takes, and reports limits that cannot be asked for it: of units that cost nothing, and of
-// quotas, or sizes of a bucket, that are below a fixed cost, so that no request would pass.
+// costs reads what a request takes, and reports limits that cannot count it: of units that cost nothing, of quotas, or
+// sizes of a bucket, that are below a fixed cost, so that no request would pass, and those that cannot count denials.
 func (k *reader) costs(p place, r *rule) {
 	requests, of := p.get("cost"), p.get("costs")
 	r.cost = max(integer(requests.Node), 1)
@@ -37,6 +38,10 @@ func (k *reader) costs(p place, r *rule) {
 					l.at.Value, l.Unit), fmt.Sprintf("add costs: {%s: {value: NAME}}, or a number", l.Unit))
 			}
 			counted[l.Unit] = true
+			if r.countDenied && (l.Algorithm != store.SlidingLog || l.Calendar.IsSet()) {
+				p.get("count_denied").fault("only limits of the algorithm sliding_window_log can count denials",
+					"remove it, or choose that algorithm")
+			}
 			// In flight, a request takes one permit whatever it costs.
 			if n := integer(at.Node); n > cmp.Or(l.Burst, l.Quota) && !l.InFlight {
 				at.fault(fmt.Sprintf("a cost of %d never fits the limit %.60q on line %d", n, l.at.Value, l.at.Line),

@@ -81,13 +81,11 @@ func (p place) badLimit(err error) {
 
 // algorithms are the words for algorithms.
 var algorithms = map[string]store.Algorithm{
-	slidingLog:               store.SlidingLog,
+	"sliding_window_log":     store.SlidingLog,
 	"sliding_window_counter": store.SlidingCounter,
 	"fixed_window":           store.FixedWindow,
 	"token_bucket":           store.TokenBucket,
 }
-
-const slidingLog = "sliding_window_log"
 
 // withAlgorithm gives a limit its own algorithm, or the usual one of the rule if it can have another. p is its text.
 func (p place) withAlgorithm(l core.Limit, own place, usual string) core.Limit {

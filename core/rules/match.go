@@ -25,23 +25,22 @@ type match struct {
 // condition is that the method, the host, a header, a claim or a value is one of some texts.
 type condition struct {
 	field  string   // of match, such as "headers.X-Plan"
-	kind   string   // methods, host, headers, claims or values
-	name   string   // of a header, a claim or a value
 	values []string // sorted
-	key    *key     // of a claim or a value
+	header string   // its name, or empty
+	key    *key     // of a claim or a value, or nil
 }
 
 // holds reports whether a request has one of the values.
 func (c *condition) holds(r adapter.Request, t *adapter.Target, ch *choice) (bool, error) {
 	has := func(text string) bool { return slices.Contains(c.values, text) }
-	switch c.kind {
-	case "methods":
+	switch {
+	case c.field == "methods":
 		return has(t.Method), nil
-	case "host":
+	case c.field == "host":
 		return has(lower(hostOf(t.Host))), nil
-	case "headers":
+	case c.header != "":
 		hasLine := func(line string) bool { return has(strings.Trim(line, " \t")) }
-		return slices.ContainsFunc(r.Header(c.name), hasLine), nil
+		return slices.ContainsFunc(r.Header(c.header), hasLine), nil
 	}
 	text, ok, err := textOfKey(ch, c.key)
 	return ok && has(text), err
@@ -62,8 +61,8 @@ func (m *match) fails(r adapter.Request, t *adapter.Target, readings []reading, 
 
 // match reads the conditions of a rule.
 func (k *reader) match(p place) (m match) {
-	c := condition{field: "methods", kind: "methods"}
-	for _, one := range p.get(c.kind).items() {
+	c := condition{field: "methods"}
+	for _, one := range p.get(c.field).items() {
 		if c.values = append(c.values, one.Value); one.Value == "GET" {
 			c.values = append(c.values, "HEAD")
 		}
@@ -72,7 +71,7 @@ func (k *reader) match(p place) (m match) {
 	if at := p.get("host"); !at.isEmpty() {
 		name := lower(at.Value)
 		host := hostOf(name)
-		m.add(condition{field: "host", kind: "host", values: []string{host}})
+		m.add(condition{field: "host", values: []string{host}})
 		if host == "" || strings.ContainsAny(name, "/*: ") && net.ParseIP(strings.Trim(name, "[]")) == nil {
 			at.fault(fmt.Sprintf("%.60q is not a host", at.Value),
 				"write a name without port, path and wildcards, such as api.example.com")
@@ -96,19 +95,18 @@ func (k *reader) match(p place) (m match) {
 }
 
 // condition reads a condition on a header, a claim or a value.
-func (k *reader) condition(kind string, p place, m *match) condition {
+func (k *reader) condition(kind string, p place, m *match) (c condition) {
 	name := p.asName()
-	c := condition{field: kind + "." + name.Value, kind: kind, name: name.Value}
-	if kind != "headers" {
+	if c.field = kind + "." + name.Value; kind != "headers" {
 		c.key = k.make(strings.TrimSuffix(kind, "s"), name, place{})
 	} else {
-		c.name = http.CanonicalHeaderKey(c.name)
-		if !clientip.IsToken(name.Value) || c.name == "Host" {
+		c.header = http.CanonicalHeaderKey(name.Value)
+		if c.field = kind + "." + c.header; m.condition(c.field) != nil {
+			name.fault("this header is listed twice", "write one list with its values: case makes no difference")
+		}
+		if !clientip.IsToken(name.Value) || c.header == "Host" {
 			name.fault(fmt.Sprintf("%.60q is not a header's name", name.Value),
 				"a name is letters, digits and '-'; for Host use the field host")
-		}
-		if m.condition(kind, c.name) != nil {
-			name.fault("this header is listed twice", "write one list with its values: case makes no difference")
 		}
 	}
 	values := p.items()
@@ -144,9 +142,9 @@ func hostOf(host string) string {
 	return strings.TrimSuffix(host, ".")
 }
 
-// condition returns the condition of a kind and name, or nil.
-func (m *match) condition(kind, name string) *condition {
-	i := slices.IndexFunc(m.conditions, func(c condition) bool { return c.kind == kind && c.name == name })
+// condition returns the condition on a field, or nil.
+func (m *match) condition(field string) *condition {
+	i := slices.IndexFunc(m.conditions, func(c condition) bool { return c.field == field })
 	if i < 0 {
 		return nil
 	}
@@ -156,7 +154,7 @@ func (m *match) condition(kind, name string) *condition {
 // covers reports whether every request that o matches is matched by m.
 func (m *match) covers(o *match) bool {
 	return m.path.covers(o.path) && !slices.ContainsFunc(m.conditions, func(c condition) bool {
-		other := o.condition(c.kind, c.name)
+		other := o.condition(c.field)
 		missing := func(s string) bool { return !slices.Contains(c.values, s) }
 		return other == nil || slices.ContainsFunc(other.values, missing)
 	})

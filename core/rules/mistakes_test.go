@@ -127,7 +127,7 @@ var mistakes = [][]string{
 	{"descriptors: [{key: user, limits: [2 images/day]}], costs: {images: §3}",
 		`rules[0].costs.images: a cost of 3 never fits the limit "2 images/day" on line`},
 	{"key: ip, limits: [1/minute], §unlimited: true", "rules[0].unlimited: this cannot be combined with limits"},
-	{"§name: a, key: ip", "rules[0]: this rule has no limits"},
+	{"§name: a, key: ip", "rules[0]: there are no limits here"},
 	{"descriptors: [{§value: x, limits: [1/minute]}]", `rules[0].descriptors[0]: the field "key" is missing`},
 	{`descriptors: [{key: §"", limits: [1/minute]}]`, `rules[0].descriptors[0].key: "" is not allowed here; write ip`},
 	{"descriptors: [{key: user, value: x, limits: [1/minute]}, {§key: user, value: x, limits: [2/minute]}]",
@@ -136,7 +136,7 @@ var mistakes = [][]string{
 		`rules[0].descriptors[0].value: "a*" is not allowed here; write one value, compared exactly`},
 	{
 		"descriptors: [{§key: user, §limit: [1/minute]}]",
-		"rules[0].descriptors[0]: this descriptor has no limits",
+		"rules[0].descriptors[0]: there are no limits here",
 		`rules[0].descriptors[0].limit: this field is unknown; did you mean "limits"?`,
 	},
 	{"§key: ip, descriptors: [{key: user, limits: [1/minute]}]", "rules[0].key: a rule with descriptors takes no key"},

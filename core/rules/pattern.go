@@ -108,9 +108,8 @@ func cleanPath(p string) string {
 	if p == "" || p[0] != '/' {
 		p = "/" + p
 	}
-	before, slash := strings.CutSuffix(p, "/")
 	clean := path.Clean(p)
-	switch {
+	switch before, slash := strings.CutSuffix(p, "/"); {
 	case !slash || clean == "/":
 		return clean
 	case before == clean:

@@ -13,7 +13,6 @@ import (
 	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/guard"
 	"github.com/sashlimit/sash/core/internal/keys"
-	"github.com/sashlimit/sash/core/store"
 )
 
 // document is a file that has been read.
@@ -91,21 +90,18 @@ func (s *Set) read(content []byte, top place) (doc *document) {
 	k := &reader{
 		options: &s.options, doc: doc, engine: s.limiter.Inside().Engine(), known: make(map[string]*key),
 	}
-	lines := make(map[string]int) // of the names
 	for _, one := range top.get("rules").items() {
-		r := k.rule(one)
-		doc.rules = append(doc.rules, r)
-		at := one.get("name")
-		if line, twice := lines[r.name]; twice && r.name != "" {
+		r, at := k.rule(one), one.get("name")
+		isNamed := func(earlier *rule) bool { return earlier.name == r.name && r.name != "" }
+		if i := slices.IndexFunc(doc.rules, isNamed); i >= 0 {
 			at.fault(fmt.Sprintf("the name %q is used twice", r.name),
-				fmt.Sprintf("choose another name: line %d has it too", line))
-		} else {
-			lines[r.name] = at.Line
+				fmt.Sprintf("choose another name: line %d has it too", doc.rules[i].at.get("name").Line))
 		}
 		if len(doc.domain)+1+len(r.name) > longestName {
 			at.fault(fmt.Sprintf("domain and name together are longer than %d characters", longestName-1),
 				"shorten one: they name the logs, as "+doc.domain+"."+r.name)
 		}
+		doc.rules = append(doc.rules, r)
 	}
 	doc.unreachable()
 	doc.tooMany(k.engine.Joins())
@@ -118,8 +114,7 @@ func (k *reader) rule(p place) *rule {
 		message: p.get("message").Value, match: k.match(p.get("match")),
 	}
 	k.route, k.labels = r.match.route, make(map[string]string)
-	p.checkLimits("rule", [2]string{"limits", "unlimited"}, [2]string{"limits", "descriptors"},
-		[2]string{"descriptors", "unlimited"})
+	p.checkLimits("limits", "descriptors", "unlimited")
 	at := p.get("key")
 	if r.key = k.key(at); r.key != nil && p.get("descriptors").exists() {
 		at.asName().fault("a rule with descriptors takes no key", "remove it, and set key on each descriptor")
@@ -131,10 +126,6 @@ func (k *reader) rule(p place) *rule {
 			"add key: to the rule, such as key: ip, or to each of its limits")
 	}
 	r.allow, r.deny = k.list(r, p.get("allow")), k.list(r, p.get("deny"))
-	if r.countDenied && slices.ContainsFunc(r.parts, (*part).hasCounters) {
-		p.get("count_denied").fault("only limits of the algorithm "+slidingLog+" can count denials",
-			"remove it, or choose that algorithm")
-	}
 	k.costs(p, r)
 	return r
 }
@@ -185,27 +176,20 @@ func (k *reader) asks(p *part, r *rule) *engine.Rule {
 	return one
 }
 
-// checkLimits reports a rule or a descriptor that has no limits, or pairs of fields that exclude each other.
-func (p place) checkLimits(what string, pairs ...[2]string) {
-	has := func(name string) bool {
-		f := p.get(name)
-		return f.exists() && (name != "unlimited" || f.isTrue() || f.isEmpty())
-	}
-	for _, pair := range pairs {
-		if has(pair[0]) && has(pair[1]) {
-			p.get(pair[1]).asName().fault("this cannot be combined with "+pair[0], "keep one of them")
+// checkLimits reports a rule or a descriptor that has no limits, or more than one of some fields.
+func (p place) checkLimits(exclusive ...string) {
+	var given []place
+	for _, name := range exclusive {
+		if f := p.get(name); f.exists() && (name != "unlimited" || f.isTrue() || f.isEmpty()) {
+			given = append(given, f)
 		}
 	}
-	if !has("limits") && !has("descriptors") && !has("unlimited") {
-		p.asFirst().fault("this "+what+" has no limits", "add limits, descriptors or unlimited: true")
+	switch {
+	case len(given) > 1:
+		given[1].asName().fault("this cannot be combined with "+given[0].name.Value, "keep one of them")
+	case len(given) == 0 && !p.get("descriptors").exists():
+		p.asFirst().fault("there are no limits here", "add limits, descriptors or unlimited: true")
 	}
-}
-
-// hasCounters reports whether a limit is of another algorithm than the sliding log.
-func (p *part) hasCounters() bool {
-	return slices.ContainsFunc(p.limits, func(l limit) bool {
-		return l.Algorithm != store.SlidingLog || l.Calendar.IsSet()
-	})
 }
 
 // groups reads a list of descriptors.
@@ -245,7 +229,7 @@ func (k *reader) descriptor(p place, r *rule, g *group, above []*key) {
 	} else {
 		g.values[v.Value] = d
 	}
-	p.checkLimits("descriptor", [2]string{"limits", "unlimited"})
+	p.checkLimits("limits", "unlimited")
 	k.part(d, p, r, above)
 }
 

@@ -240,20 +240,12 @@ func (doc *document) find(r adapter.Request, c *choice, add func(rule int) error
 
 // ask adds what the rule asks of a request that it matches.
 func (r *rule) ask(req adapter.Request, c *choice) error {
-	if r.deny != nil {
-		named, err := c.Names(r.deny)
-		if err != nil {
-			return err
-		}
-		if named {
-			return core.ErrForbidden
-		}
+	if named, err := c.Names(r.deny); err != nil || named {
+		return cmp.Or(err, core.ErrForbidden)
 	}
-	if r.allow != nil {
-		if named, err := c.Names(r.allow); err != nil || named {
-			c.Listed = c.Listed || named
-			return err
-		}
+	if named, err := c.Names(r.allow); err != nil || named {
+		c.Listed = c.Listed || named
+		return err
 	}
 	decided, err := r.part.ask(c, func(p *part) error {
 		units, err := r.unitCosts(req)

@@ -55,9 +55,12 @@ func NewList(option string, k *Spec, entries []string, passes bool) (*List, erro
 	return l, errors.Join(faults...)
 }
 
-// Names reports whether the list names the client of a request. p is [Full], or the same of a request that remembers
-// its keys.
+// Names reports whether the list names the client of a request. One that is nil names nobody. p is [Full], or the same
+// of a request that remembers its keys.
 func (l *List) Names(r adapter.Request, p *Prefixes) (bool, error) {
+	if l == nil {
+		return false, nil
+	}
 	id, err := l.Key.ReadOnce(r, p)
 	switch {
 	case errors.Is(err, ErrNoKey):
