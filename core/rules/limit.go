@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -49,7 +48,11 @@ func (k *reader) limit(p place, usual string) (l limit, ok bool) {
 	}
 	made, err := core.ParseLimit(l.at.Value)
 	if err != nil {
-		l.at.badLimit(err)
+		problem, remedy := reason(err)
+		if quota, _, _ := strings.Cut(l.at.Value, "/"); quota != "" && strings.Trim(quota, "0 ") == "" {
+			remedy = "to refuse every request, use deny; the quota is at least 1"
+		}
+		l.at.fault(problem, remedy)
 		return l, false
 	}
 	switch unit, given := p.get("unit"), made.Given(); {
@@ -66,17 +69,6 @@ func (k *reader) limit(p place, usual string) (l limit, ok bool) {
 		l.Key, l.Label = key.Spec(), key.label
 	}
 	return l, len(p.faults.all) == faults
-}
-
-// badLimit reports a text that is not a limit.
-func (p place) badLimit(err error) {
-	var config *core.ConfigError
-	errors.As(err, &config) // as all errors of ParseLimit are
-	remedy := config.Remedy
-	if quota, _, _ := strings.Cut(p.Value, "/"); quota != "" && strings.Trim(quota, "0 ") == "" {
-		remedy = "to refuse every request, use deny; the quota is at least 1"
-	}
-	p.fault(fmt.Sprintf("%.60q is not a limit: %s", p.Value, config.Problem), remedy)
 }
 
 // algorithms are the words for algorithms.

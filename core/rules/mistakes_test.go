@@ -87,7 +87,7 @@ var mistakes = [][]string{
 	{"key: {claim: §sub}, limits: [1/minute]", "rules[0].key.claim: pass rules.WithClaims"},
 	{"key: {forwarded: [10.0.0.0/8, §10.0.0.0/33]}, limits: [1/minute]", `rules[0].key.forwarded[1]: "10.0.0.0/33"`},
 	{"key: {join: [ip, §ip]}, limits: [1/minute]", "rules[0].key.join[1]: this key is listed twice"},
-	{"key: ip, limits: [§1/fortnight]", `rules[0].limits[0]: "1/fortnight" is not a limit`},
+	{"key: ip, limits: [§1/fortnight]", `rules[0].limits[0]: "1/fortnight": there is no window`},
 	{"key: ip, limits: [§0/minute]", "rules[0].limits[0]: to refuse every request, use deny"},
 	{"key: ip, limits: [§100]", `rules[0].limits[0]: this is "100", but must be a string or a mapping`},
 	{"key: ip, limits: §1/minute", `rules[0].limits: this is "1/minute", but must be a list`},
@@ -157,7 +157,7 @@ var mistakes = [][]string{
 		"rules:\n- {name: a, key: ip, limits: [1/minute, §x], §kost: 1}\n" +
 			"- {name: §A, match: {path: §x}, key: ip, limits: [1/minute]}\n" +
 			"- {§name: b, match: {path: /b}, key: ip, §limits: [1/minute, 2/minute]}\n",
-		`rules[0].limits[1]: "x" is not a limit`,
+		`rules[0].limits[1]: "x": there is no window`,
 		"rules[0].kost: this field is unknown",
 		`rules[1].name: "A" is not allowed here`,
 		`rules[1].match.path: "x": a path`,

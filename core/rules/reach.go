@@ -30,7 +30,7 @@ func limits(p *part) int { return len(p.limits) }
 func parts(p *part) int  { return min(len(p.limits), 1) } // of parts that have limits
 
 // most returns the largest sum over p and the parts below it that may apply to one request: of those in shadow, or of
-// the others, of which only the deepest apply. See [part.ask].
+// the others, of which only the deepest apply. See [rule.askPart].
 func (p *part) most(shadow bool, count func(*part) int) int {
 	own, below := 0, 0
 	if p.shadow == shadow {

@@ -54,8 +54,8 @@ type Set struct {
 	failure guard.Failure // of the limiter
 	active  atomic.Pointer[document]
 
-	mu   sync.Mutex // guards loading
-	last string     // hash of the file as it was read last, with mistakes or without
+	mu   sync.Mutex   // guards loading
+	last atomic.Value // hash of the file as it was read last, with mistakes or without
 }
 
 // Load reads a file of rules. The error joins all mistakes; each in the file is an [Error].
@@ -95,7 +95,7 @@ func newSet(path, name string, content []byte, opts []Option) (*Set, error) {
 		return nil, err
 	}
 	s.active.Store(doc)
-	s.last = doc.hash
+	s.last.Store(doc.hash)
 	return s, nil
 }
 
@@ -247,25 +247,14 @@ func (r *rule) ask(req adapter.Request, c *choice) error {
 		c.Listed = c.Listed || named
 		return err
 	}
-	decided, err := r.part.ask(c, func(p *part) error {
-		units, err := r.unitCosts(req)
-		switch {
-		case err == nil:
-			c.Add(p.asks, r.costOf(req), units)
-		case p.shadow && !r.shadow:
-			c.Fail(r.name, err)
-		default:
-			return err
-		}
-		return nil
-	})
+	decided, err := r.askPart(req, c, &r.part)
 	c.CountDenied = c.CountDenied || err == nil && decided && r.countDenied
 	return err
 }
 
-// ask adds the limits of a part, or those of the deepest descriptors below it that match the request. It reports
-// whether there are any that are not in shadow, or a part that is unlimited.
-func (p *part) ask(c *choice, add func(*part) error) (decided bool, err error) {
+// askPart adds the limits of a part of the rule, or those of the deepest descriptors below it that match the request.
+// It reports whether there are any that are not in shadow, or a part that is unlimited.
+func (r *rule) askPart(req adapter.Request, c *choice, p *part) (decided bool, err error) {
 	decided = p.unlimited
 	for _, g := range p.below {
 		text, ok, err := textOfKey(c, g.key)
@@ -276,7 +265,7 @@ func (p *part) ask(c *choice, add func(*part) error) (decided bool, err error) {
 		if !ok || d == nil {
 			continue
 		}
-		below, err := d.ask(c, add)
+		below, err := r.askPart(req, c, d)
 		if err != nil {
 			return false, err
 		}
@@ -285,5 +274,14 @@ func (p *part) ask(c *choice, add func(*part) error) (decided bool, err error) {
 	if p.asks == nil || decided && !p.shadow {
 		return decided, nil
 	}
-	return decided || !p.shadow, add(p)
+	units, err := r.unitCosts(req)
+	switch {
+	case err == nil:
+		c.Add(p.asks, r.costOf(req), units)
+	case p.shadow && !r.shadow:
+		c.Fail(r.name, err)
+	default:
+		return false, err
+	}
+	return decided || !p.shadow, nil
 }

@@ -44,18 +44,11 @@ func (s *Set) Watch(ctx context.Context) error {
 		case <-looks.C:
 			content, _ := os.ReadFile(s.path) // nothing if it cannot be read, which reload reports
 			before := seen
-			if seen = hashOf(content); seen == before && s.isNew(seen) {
+			if seen = hashOf(content); seen == before && seen != s.last.Load() {
 				s.reload(ctx) //nolint:errcheck // it is logged
 			}
 		}
 	}
-}
-
-// isNew reports whether a file with a hash is another one than was read last.
-func (s *Set) isNew(hash string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return hash != s.last
 }
 
 // Reload loads the file again. If it has mistakes, the rules in force remain, and the error has all mistakes. An
@@ -85,7 +78,7 @@ func (s *Set) load() (doc *document, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	content, err := os.ReadFile(s.path)
-	if s.last = hashOf(content); err != nil {
+	if s.last.Store(hashOf(content)); err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
 	f := &faults{file: s.name}
