@@ -65,16 +65,17 @@ func (r *Result) settle(ctx context.Context, limit, cost int) error {
 		defer e.wake(&t.Key, t.Limit)
 		return e.store.Settle(ctx, store.Settlement{Key: t.Key, Limit: t.Limit, ID: t.ID, Cost: cost}, false)
 	}
-	c := e.settled.get(settledID{t.ID, limit}, func() *current { return new(current) })
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.known {
-		c.known, c.isLocal, c.resets = true, r.isLocal(), r.resets
-		if c.as = (store.Settlement{Key: t.Key.Clone(), Limit: t.Limit, ID: t.ID}); !late {
+	c := e.settled.get(settledID{t.ID, limit}, func() *current {
+		as := store.Settlement{Key: t.Key.Clone(), Limit: t.Limit, ID: t.ID}
+		c := &current{isLocal: r.isLocal(), resets: r.resets, as: as}
+		if !late {
 			_, a := r.of(limit)
 			c.cost, c.as.Period = r.taken(t, a), a.Period
 		}
-	}
+		return c
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.failed { // nobody knows what it costs, unless the settlement is repeated, which is done once
 		if err := r.settleTo(ctx, c, c.as.Cost); err != nil {
 			return err
@@ -141,7 +142,6 @@ type settledID struct {
 // current is what a take costs now.
 type current struct {
 	mu      sync.Mutex // held while it is settled
-	known   bool       // the others are set
 	cost    int
 	added   bool   // after the decision
 	isLocal bool   // without the store
