@@ -16,14 +16,14 @@ import (
 // is an address, for [ByHeader], [By] and [ByText] an identity, and for [First] whichever its keys accept. Under
 // [Global] it is empty. What no text names, as with [Join], is a [ConfigError].
 func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
-	err = l.ask(ctx, key, gate.Call{Asked: gate.Asked{Cost: 1, Mode: l.gate.Mode}, Tries: true}, &d)
+	err = l.ask(ctx, key, gate.Call{Asked: gate.Asked{Cost: 1, Mode: l.gate.Mode}}, &d)
 	return d, err
 }
 
 // AllowN takes cost units, all or none. A cost above a quota never fits: the decision is a denial, and the error is
 // [ErrCostExceedsQuota], so that no caller waits for it.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int) (d Decision, err error) {
-	err = l.askN(ctx, key, gate.Call{Asked: gate.Asked{Cost: cost, Mode: l.gate.Mode}, Tries: true}, &d)
+	err = l.askN(ctx, key, gate.Call{Asked: gate.Asked{Cost: cost, Mode: l.gate.Mode}}, &d)
 	return d, err
 }
 
@@ -43,7 +43,7 @@ func (l *Limiter) askN(ctx context.Context, key string, c gate.Call, d *Decision
 //
 //	d, err := limiter.AllowCosts(ctx, "customer 7", core.Costs{"tokens": 4000})
 func (l *Limiter) AllowCosts(ctx context.Context, key string, costs Costs) (d Decision, err error) {
-	c := gate.Call{Asked: gate.Asked{Cost: 1, Mode: l.gate.Mode}, Costs: costs, Named: true, Tries: true}
+	c := gate.Call{Asked: gate.Asked{Cost: 1, Mode: l.gate.Mode}, Costs: costs, Named: true}
 	err = l.askN(ctx, key, c, &d)
 	return d, err
 }
@@ -54,7 +54,7 @@ func (l *Limiter) AllowCosts(ctx context.Context, key string, costs Costs) (d De
 //
 // A cost of more than a quota is no error, since a part of it may be granted. A cost below 1 is a [ConfigError].
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, cost int) (d Decision, err error) {
-	err = l.ask(ctx, key, gate.Call{Asked: gate.Asked{Cost: cost, Mode: store.ModeAtMost}, Tries: true}, &d)
+	err = l.ask(ctx, key, gate.Call{Asked: gate.Asked{Cost: cost, Mode: store.ModeAtMost}}, &d)
 	return d, err
 }
 

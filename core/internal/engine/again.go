@@ -19,7 +19,7 @@ func (r *Result) Again(ctx context.Context, waits bool, next *Result) error {
 	if !waits {
 		return r.engine.Decide(ctx, set, &a, next)
 	}
-	a.Tries, a.Mode = false, store.ModeCharge
+	a.Mode = store.ModeCharge
 	return r.engine.Wait(ctx, set, &a, next)
 }
 
@@ -28,7 +28,7 @@ func (r *Result) asking() (*Set, Ask) {
 	set := cmp.Or(r.Set.plain, r.Set)
 	a := Ask{
 		Identities: make([]store.Identity, len(set.Keys)), Cost: r.Cost, Costs: make([]int, len(set.Units)),
-		Mode: r.Mode, Tries: true, NoPermits: true,
+		Mode: r.Mode, NoPermits: true,
 	}
 	all, _ := r.all()
 	for i := range all { // overrides leave each unit a limit, and each key one that finds the same

@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +22,7 @@ func TestBans(t *testing.T) {
 		e := newEngine(t, banning(3))
 		s := compile(t, e, "1/hour")
 		ask := func() *engine.Result {
-			return allow(t, e, s, &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1, Tries: true})
+			return allow(t, e, s, &engine.Ask{Identities: []store.Identity{text("a")}, Cost: 1})
 		}
 		if r := ask(); !r.Allowed {
 			t.Fatal("the first request was denied")
@@ -71,11 +73,11 @@ func TestNoBan(t *testing.T) {
 		limit string
 		ask   engine.Ask
 	}{
-		"another key": {"1/hour by org", engine.Ask{Tries: true}},
-		"no permit":   {"1 in flight", engine.Ask{Tries: true}},
-		"peeks":       {"1/hour", engine.Ask{Mode: store.ModePeek, Tries: true}},
+		"another key": {"1/hour by org", engine.Ask{}},
+		"no permit":   {"1 in flight", engine.Ask{}},
+		"peeks":       {"1/hour", engine.Ask{Mode: store.ModePeek}},
 		"Wait":        {"1/hour", engine.Ask{}},
-		"recorded":    {"1/hour", engine.Ask{Mode: store.ModeRecord, Tries: true}},
+		"recorded":    {"1/hour", engine.Ask{Mode: store.ModeRecord}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -87,7 +89,17 @@ func TestNoBan(t *testing.T) {
 				first.Mode = store.ModeCharge
 				allow(t, e, s, &first)
 				for range 5 {
-					if r := allow(t, e, s, &a); r.Cause == engine.ByBan {
+					var r engine.Result
+					if name == "Wait" {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+						if err := e.Wait(ctx, s, &a, &r); !errors.Is(err, context.DeadlineExceeded) || r.Allowed {
+							t.Errorf("it has waited: %v", err)
+						}
+						cancel()
+					} else {
+						r = *allow(t, e, s, &a)
+					}
+					if r.Cause == engine.ByBan {
 						t.Error("banned")
 					}
 				}

@@ -164,7 +164,7 @@ func TestBanBesideKnownDenial(t *testing.T) {
 		e := newEngine(t, new(far).on(denyCache), banning(3))
 		s := compile(t, e, "1/hour by org", "1/hour")
 		ask := func(user string) *engine.Result {
-			return allow(t, e, s, &engine.Ask{Identities: identities(s, user, "o"), Cost: 1, Tries: true})
+			return allow(t, e, s, &engine.Ask{Identities: identities(s, user, "o"), Cost: 1})
 		}
 		ask("a")
 		for range 4 {
@@ -471,7 +471,7 @@ func TestOneBanOfTwo(t *testing.T) {
 		e := newEngine(t, f.on(), banning(1))
 		s := compile(t, e, "1/hour")
 		ask := func() *engine.Result {
-			return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1, Tries: true})
+			return allow(t, e, s, &engine.Ask{Identities: identities(s, "a", ""), Cost: 1})
 		}
 		ask()
 		f.before = func(takes []store.Take) {

@@ -11,8 +11,8 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// wake wakes the first request that waits for a log, since something was given back. Engines with the same policy, and so
-// the same logs, have separate lines.
+// wake wakes the first request that waits for a log, since something was given back. Engines with the same policy have
+// the same logs, but separate lines.
 func (e *Engine) wake(k *store.Key, l *store.Limit) {
 	e.lines.Wake(logID{k.Namespace, k.Identity, l.Log})
 }
@@ -38,7 +38,7 @@ const (
 // asked once the request is admitted.
 func (e *Engine) Wait(ctx context.Context, set *Set, a *Ask, r *Result) error {
 	alone := *a
-	alone.Shadow = nil
+	alone.Shadow, alone.waits = nil, true
 	err := e.wait(ctx, set, &alone, r)
 	if err == nil && r.Allowed && a.Shadow != nil {
 		e.tryOut(ctx, a, r)
@@ -93,7 +93,7 @@ func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done
 		return false, nil
 	}
 	peek := *a
-	peek.Mode, peek.Tries = store.ModePeek, false
+	peek.Mode = store.ModePeek
 	if err = e.Decide(ctx, set, &peek, r); err != nil || r.Allowed {
 		return err != nil, err
 	}

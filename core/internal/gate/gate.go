@@ -98,7 +98,7 @@ func (g *Gate) check(r adapter.Request, rd *reading, asked *Asked, res *engine.R
 		return 0, err
 	}
 	ask := engine.Ask{
-		Identities: asked.Own[:], Cost: 1, Mode: g.Mode, Tries: true, NoPermits: g.holds(r, set),
+		Identities: asked.Own[:], Cost: 1, Mode: g.Mode, NoPermits: g.holds(r, set),
 	}
 	if g.Cost != nil || g.Costs != nil || set.Unit != "" || len(set.Units) > 1 {
 		if err = g.costs(r, nil, set, &ask); err != nil {

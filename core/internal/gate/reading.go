@@ -96,7 +96,6 @@ type Call struct {
 	Costs map[string]int // by the name of the unit; units that it does not name cost Rest
 	Named bool           // Costs counts, even if it is nil
 	Rest  int
-	Tries bool
 	Waits bool // until it is admitted
 }
 
@@ -121,7 +120,7 @@ var ErrNeedsRequest = errors.New("sash: LimitBy takes a request, but this call h
 // Call decides about a call without a request.
 func (g *Gate) Call(ctx context.Context, set *engine.Set, c *Call, res *engine.Result) error {
 	var ask engine.Ask // field by field, as otherwise it is made elsewhere and copied, for which the processor waits
-	ask.Identities, ask.Cost, ask.Mode, ask.Tries = c.Own[:], c.Cost, c.Mode, c.Tries
+	ask.Identities, ask.Cost, ask.Mode = c.Own[:], c.Cost, c.Mode
 	if c.Named {
 		if err := g.costs(nil, c, set, &ask); err != nil {
 			return err

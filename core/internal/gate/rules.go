@@ -98,7 +98,7 @@ func (g *Gate) checkRules(rd *reading, asked *Asked, res *engine.Result) (event.
 		mode = store.ModeChargeDenied
 	}
 	asked.Mode = mode
-	return 0, ownCost(c.decide(mode, true, asked, res))
+	return 0, ownCost(c.decide(mode, asked, res))
 }
 
 // tellFailed tells observers which rules in shadow could not be asked, and notes the denial by a list of one.
@@ -120,11 +120,11 @@ func (g *Gate) Preview(r adapter.Request, choose func(adapter.Request, *Choice) 
 	if err := choose(r, &rd.choice); err != nil || len(rd.choice.rules) == 0 {
 		return err
 	}
-	return rd.choice.decide(store.ModePeek, false, new(Asked), res)
+	return rd.choice.decide(store.ModePeek, new(Asked), res)
 }
 
 // decide asks the engine about the rules that were added.
-func (c *Choice) decide(mode store.Mode, tries bool, asked *Asked, res *engine.Result) error {
+func (c *Choice) decide(mode store.Mode, asked *Asked, res *engine.Result) error {
 	g, r := c.gate, c.request
 	rules := make([]*engine.Rule, len(c.rules))
 	for i := range c.rules {
@@ -134,7 +134,7 @@ func (c *Choice) decide(mode store.Mode, tries bool, asked *Asked, res *engine.R
 	if err != nil {
 		return c.cannotDecide(err)
 	}
-	ask := engine.Ask{Mode: mode, Tries: tries, NoPermits: g.holds(r, set)}
+	ask := engine.Ask{Mode: mode, NoPermits: g.holds(r, set)}
 	ask.Identities, ask.Costs = c.reading.identities, c.reading.costs
 	if err = c.read(set, &ask); err != nil {
 		return err
