@@ -69,15 +69,15 @@ func (g *Gate) Check(r adapter.Request, asked *Asked, res *engine.Result) (event
 	if g.Rules == nil && !g.Rereads && g.Policy.Set != nil && g.Shadow == nil {
 		return g.check(r, nil, asked, res)
 	}
-	rd := newReading(g, r)
-	defer rd.free()
-	return g.check(r, rd, asked, res)
+	chosen := newChoice(g, r)
+	defer chosen.free()
+	return g.check(r, chosen, asked, res)
 }
 
-func (g *Gate) check(r adapter.Request, rd *reading, asked *Asked, res *engine.Result) (event.Outcome, error) {
+func (g *Gate) check(r adapter.Request, chosen *Choice, asked *Asked, res *engine.Result) (event.Outcome, error) {
 	own, full := &g.Prefixes, &keys.Full
-	if rd != nil {
-		own, full = &rd.own, &rd.full
+	if chosen != nil {
+		own, full = &chosen.own, &chosen.full
 	}
 	switch passes, err := g.passes(r, full); {
 	case err != nil:
@@ -87,13 +87,13 @@ func (g *Gate) check(r adapter.Request, rd *reading, asked *Asked, res *engine.R
 	case g.Skip != nil && g.Skip(r):
 		return event.Skipped, nil
 	case g.Rules != nil:
-		return g.checkRules(rd, asked, res)
+		return g.checkRules(chosen, asked, res)
 	}
 	var err error
 	if asked.Own[0], err = g.Key.ReadOnce(r, own); err != nil {
 		return 0, err
 	}
-	set, err := g.Policy.of(g, r, rd)
+	set, err := g.Policy.of(chosen)
 	if err != nil {
 		return 0, err
 	}
@@ -106,7 +106,7 @@ func (g *Gate) check(r adapter.Request, rd *reading, asked *Asked, res *engine.R
 		}
 	}
 	asked.Cost = ask.Cost
-	if err = g.identities(r, rd, nil, set, &ask); err != nil {
+	if err = g.identities(r, chosen, nil, set, &ask); err != nil {
 		return 0, err
 	}
 	return 0, ownCost(g.Engine.Decide(r.Context(), set, &ask, res))
@@ -145,25 +145,25 @@ func (g *Gate) Exempt(r adapter.Request) (passes bool, err error) {
 	return passes || err == nil && g.Skip != nil && g.Skip(r), err
 }
 
-// of returns the limits of a request.
-func (p *Policy) of(g *Gate, r adapter.Request, rd *reading) (set *engine.Set, err error) {
+// of returns the limits of a request. There is a choice unless they are known.
+func (p *Policy) of(c *Choice) (set *engine.Set, err error) {
 	if p.Set != nil {
 		return p.Set, nil
 	}
-	if rd.given, err = p.Choose(r, rd.given[:0]); err != nil {
+	if c.limits, err = p.Choose(c.request, c.limits[:0]); err != nil {
 		return nil, err
 	}
-	if set, err = g.Engine.Choose(rd.given, p == g.Shadow); err != nil {
+	if set, err = c.gate.Engine.Choose(c.limits, p == c.gate.Shadow); err != nil {
 		return nil, &adapter.ConstantError{Err: err}
 	}
 	return set, nil
 }
 
 // identities reads the other keys of a set, besides the own key, of a request or a call, and what is to be tried out.
-func (g *Gate) identities(r adapter.Request, rd *reading, c *Call, set *engine.Set, a *engine.Ask) (err error) {
+func (g *Gate) identities(r adapter.Request, chosen *Choice, c *Call, set *engine.Set, a *engine.Ask) (err error) {
 	own, p := a.Identities, &g.Prefixes
-	if rd != nil {
-		p = &rd.own
+	if chosen != nil {
+		p = &chosen.own
 	}
 	if !set.IsOwn() {
 		if a.Identities, err = g.read(make([]store.Identity, 0, len(set.Keys)), r, p, set, own); err != nil {
@@ -171,7 +171,7 @@ func (g *Gate) identities(r adapter.Request, rd *reading, c *Call, set *engine.S
 		}
 	}
 	if g.Shadow != nil {
-		a.Shadow = g.shadow(r, rd, c, set, a, own)
+		a.Shadow = chosen.shadow(c, set, a, own)
 	}
 	return nil
 }

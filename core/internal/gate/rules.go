@@ -12,22 +12,6 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// Choice is which rules a request is asked about. It reads each key once.
-type Choice struct {
-	CountDenied bool // denials are recorded, as with WithCountDenied
-	Listed      bool // the request passes because of an allow list; used if no rule is added
-
-	// Ambiguous says that the request's path can be read in several ways. If the rules of all of them cannot be decided
-	// together, the request is refused (400), since clients choose how a path is spelled. Those in shadow are left out.
-	Ambiguous bool
-
-	gate    *Gate
-	request adapter.Request
-	reading *reading
-	rules   []Applied
-	failed  []Failure
-}
-
 // Applied is a rule that applies to a request, and what the request costs by it.
 type Applied struct {
 	Rule  *engine.Rule
@@ -63,15 +47,15 @@ func (c *Choice) Fail(policy string, err error) { c.failed = append(c.failed, Fa
 
 // Identity returns what a key finds in the request. An address has all its bits.
 func (c *Choice) Identity(k *keys.Spec) (store.Identity, error) {
-	return k.ReadOnce(c.request, &c.reading.full)
+	return k.ReadOnce(c.request, &c.full)
 }
 
 // Names reports whether a list names the client of the request.
-func (c *Choice) Names(l *keys.List) (bool, error) { return names(l, c.request, &c.reading.full) }
+func (c *Choice) Names(l *keys.List) (bool, error) { return names(l, c.request, &c.full) }
 
 // hasKeys reports whether all keys of a rule in shadow can be read, and notes errors.
 func (c *Choice) hasKeys(r *engine.Rule) bool {
-	_, err := c.gate.read(c.reading.identities, c.request, &c.reading.own, r.Set(), nil)
+	_, err := c.gate.read(c.identities, c.request, &c.own, r.Set(), nil)
 	if err != nil && !errors.Is(err, keys.ErrNoKey) {
 		c.Fail(r.Policy, err)
 	}
@@ -79,11 +63,8 @@ func (c *Choice) hasKeys(r *engine.Rule) bool {
 }
 
 // checkRules decides about a request by the rules that apply to it.
-func (g *Gate) checkRules(rd *reading, asked *Asked, res *engine.Result) (event.Outcome, error) {
-	c := &rd.choice
-	r := c.request
-	err := g.Rules(r, c)
-	if err != nil {
+func (g *Gate) checkRules(c *Choice, asked *Asked, res *engine.Result) (event.Outcome, error) {
+	if err := g.Rules(c.request, c); err != nil {
 		return 0, err
 	}
 	defer c.tellFailed(asked)
@@ -92,13 +73,10 @@ func (g *Gate) checkRules(rd *reading, asked *Asked, res *engine.Result) (event.
 		return event.Listed, nil
 	case len(c.rules) == 0:
 		return event.Skipped, nil
+	case c.CountDenied:
+		asked.Mode = store.ModeChargeDenied
 	}
-	mode := g.Mode
-	if c.CountDenied {
-		mode = store.ModeChargeDenied
-	}
-	asked.Mode = mode
-	return 0, ownCost(c.decide(mode, asked, res))
+	return 0, ownCost(c.decide(asked, res))
 }
 
 // tellFailed tells observers which rules in shadow could not be asked, and notes the denial by a list of one.
@@ -115,16 +93,16 @@ func (c *Choice) tellFailed(asked *Asked) {
 // Preview decides about a request by the rules that choose adds, and takes nothing. The result has no set if there are
 // none.
 func (g *Gate) Preview(r adapter.Request, choose func(adapter.Request, *Choice) error, res *engine.Result) error {
-	rd := newReading(g, r)
-	defer rd.free()
-	if err := choose(r, &rd.choice); err != nil || len(rd.choice.rules) == 0 {
+	c := newChoice(g, r)
+	defer c.free()
+	if err := choose(r, c); err != nil || len(c.rules) == 0 {
 		return err
 	}
-	return rd.choice.decide(store.ModePeek, new(Asked), res)
+	return c.decide(&Asked{Mode: store.ModePeek}, res)
 }
 
 // decide asks the engine about the rules that were added.
-func (c *Choice) decide(mode store.Mode, asked *Asked, res *engine.Result) error {
+func (c *Choice) decide(asked *Asked, res *engine.Result) error {
 	g, r := c.gate, c.request
 	rules := make([]*engine.Rule, len(c.rules))
 	for i := range c.rules {
@@ -134,12 +112,13 @@ func (c *Choice) decide(mode store.Mode, asked *Asked, res *engine.Result) error
 	if err != nil {
 		return c.cannotDecide(err)
 	}
-	ask := engine.Ask{Mode: mode, NoPermits: g.holds(r, set)}
-	ask.Identities, ask.Costs = c.reading.identities, c.reading.costs
+	ask := engine.Ask{
+		Identities: c.identities, Costs: c.costs, Mode: asked.Mode, NoPermits: g.holds(r, set),
+	}
 	if err = c.read(set, &ask); err != nil {
 		return err
 	}
-	c.reading.identities, c.reading.costs = ask.Identities, ask.Costs
+	c.identities, c.costs = ask.Identities, ask.Costs
 	asked.note(&ask)
 	shadow, err := g.Engine.Combine(rules, true)
 	if err != nil {
@@ -174,7 +153,7 @@ func (c *Choice) cannotDecide(err error) error {
 
 // read appends identities and costs to those of an Ask.
 func (c *Choice) read(set *engine.Set, a *engine.Ask) (err error) {
-	if a.Identities, err = c.gate.read(a.Identities, c.request, &c.reading.own, set, nil); err != nil {
+	if a.Identities, err = c.gate.read(a.Identities, c.request, &c.own, set, nil); err != nil {
 		return err
 	}
 	rule := 0

@@ -11,52 +11,59 @@ import (
 	"github.com/sashlimit/sash/core/store"
 )
 
-// reading is what is read of a request that reads keys more than once, or chooses its limits.
-type reading struct {
+// Choice is what is read of a request that chooses its rules or its limits, or that reads keys more than once: each is
+// read once.
+type Choice struct {
+	CountDenied bool // denials are recorded, as with WithCountDenied
+	Listed      bool // the request passes because of an allow list; used if no rule is added
+
+	// Ambiguous says that the request's path can be read in several ways. If the rules of all of them cannot be decided
+	// together, the request is refused (400), since clients choose how a path is spelled. Those in shadow are left out.
+	Ambiguous bool
+
+	gate      *Gate
+	request   adapter.Request
 	own, full keys.Prefixes // of the gate, and of lists
 	memo      keys.Memo
-	given     []engine.Given
-	choice    Choice
+	limits    []engine.Given // that were chosen
+	rules     []Applied
+	failed    []Failure
 
 	identities []store.Identity // of what rules ask
 	costs      []int
 }
 
-var readings = sync.Pool{New: func() any { return new(reading) }}
+var choices = sync.Pool{New: func() any { return new(Choice) }}
 
-func newReading(g *Gate, r adapter.Request) *reading {
-	rd := readings.Get().(*reading) //nolint:forcetypeassert // nothing else is in the pool
-	rd.own, rd.full = g.Prefixes, keys.Full
-	rd.own.Memo, rd.full.Memo = &rd.memo, &rd.memo
-	rd.choice.request, rd.choice.reading, rd.choice.gate = r, rd, g
-	return rd
+func newChoice(g *Gate, r adapter.Request) *Choice {
+	c := choices.Get().(*Choice) //nolint:forcetypeassert // nothing else is in the pool
+	c.gate, c.request, c.own, c.full = g, r, g.Prefixes, keys.Full
+	c.own.Memo, c.full.Memo = &c.memo, &c.memo
+	return c
 }
 
-func (rd *reading) free() {
-	rd.memo.Clear()
-	clear(rd.given[:cap(rd.given)])
-	clear(rd.choice.rules)
-	clear(rd.identities[:cap(rd.identities)])
-	*rd = reading{
-		memo: rd.memo, given: rd.given[:0], choice: Choice{rules: rd.choice.rules[:0]},
-		identities: rd.identities[:0], costs: rd.costs[:0],
+func (c *Choice) free() {
+	c.memo.Clear()
+	clear(c.limits[:cap(c.limits)])
+	clear(c.rules)
+	clear(c.identities[:cap(c.identities)])
+	*c = Choice{
+		memo: c.memo, limits: c.limits[:0], rules: c.rules[:0], identities: c.identities[:0], costs: c.costs[:0],
 	}
-	readings.Put(rd)
+	choices.Put(c)
 }
 
-// shadow returns what a request, or the call c, asks the limits that are tried out, with the keys and costs that were
+// shadow returns what a request, or a call, asks the limits that are tried out, with the keys and costs that were
 // read. It returns nil if that cannot be read, since what is wrong with the shadow does not affect the decision.
-func (g *Gate) shadow(
-	r adapter.Request, rd *reading, c *Call, set *engine.Set, a *engine.Ask, own []store.Identity,
-) *engine.Trial {
-	chosen, err := g.Shadow.of(g, r, rd)
-	tried := &engine.Trial{Set: chosen, Ask: engine.Ask{Cost: a.Cost}}
+func (c *Choice) shadow(call *Call, inForce *engine.Set, a *engine.Ask, own []store.Identity) *engine.Trial {
+	g, r := c.gate, c.request
+	set, err := g.Shadow.of(c)
+	tried := &engine.Trial{Set: set, Ask: engine.Ask{Cost: a.Cost}}
 	if err == nil {
-		ids := make([]store.Identity, 0, len(tried.Set.Keys))
-		tried.Ask.Identities, err = g.read(ids, r, &rd.own, tried.Set, own)
+		tried.Ask.Identities, err = g.read(make([]store.Identity, 0, len(set.Keys)), r, &c.own, set, own)
 	}
 	if err == nil {
-		tried.Ask.Costs, err = g.costsOf(r, c, tried.Set, set, a)
+		tried.Ask.Costs, err = g.costsOf(r, call, set, inForce, a)
 	}
 	if err == nil {
 		return tried
@@ -108,10 +115,9 @@ func (g *Gate) Sets(ctx context.Context) (set *engine.Set, err error) {
 }
 
 func (g *Gate) chosen(ctx context.Context) (*engine.Set, error) {
-	r := NoRequest{ctx}
-	rd := newReading(g, r)
-	defer rd.free()
-	return g.Policy.of(g, r, rd)
+	c := newChoice(g, NoRequest{ctx})
+	defer c.free()
+	return g.Policy.of(c)
 }
 
 // ErrNeedsRequest is why limits cannot be chosen for a call without a request.
@@ -128,9 +134,9 @@ func (g *Gate) Call(ctx context.Context, set *engine.Set, c *Call, res *engine.R
 	}
 	if g.Shadow != nil || !set.IsOwn() {
 		r := NoRequest{ctx}
-		rd := newReading(g, r)
-		err := g.identities(r, rd, c, set, &ask)
-		if rd.free(); err != nil { // before it may wait
+		chosen := newChoice(g, r)
+		err := g.identities(r, chosen, c, set, &ask)
+		if chosen.free(); err != nil { // before it may wait
 			return err
 		}
 	}
