@@ -8,19 +8,17 @@ import (
 )
 
 // Again decides once more about what r was asked: the same limits, identities and costs, but no permits. Overrides and
-// periods of the calendar are those of now. A request that waits does so as by [Engine.Wait]. It fills next in, which
-// must be zero.
+// periods of the calendar are those of now or, with waits, of when it is admitted. It fills next in, which must be zero.
 func (r *Result) Again(ctx context.Context, waits bool, next *Result) error {
 	set, a := r.asking()
 	if r.Shadow != nil {
 		a.Shadow = new(Trial)
 		a.Shadow.Set, a.Shadow.Ask = r.Shadow.asking()
 	}
-	if !waits {
-		return r.engine.Decide(ctx, set, &a, next)
+	if a.Waits = waits; waits {
+		a.Mode = store.ModeCharge
 	}
-	a.Mode = store.ModeCharge
-	return r.engine.Wait(ctx, set, &a, next)
+	return r.engine.Decide(ctx, set, &a, next)
 }
 
 // asking returns what was asked, before there were overrides.

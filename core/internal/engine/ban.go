@@ -115,7 +115,7 @@ func (e *Engine) chargeUnlessBanned(ctx context.Context, a *Ask, r *Result) erro
 		r.refuse(ByBan, wait)
 		return nil
 	}
-	if err = e.ask(ctx, a, r); err != nil || r.Allowed || a.waits || a.Mode == store.ModePeek {
+	if err = e.ask(ctx, a, r); err != nil || r.Allowed || a.Waits || a.Mode == store.ModePeek {
 		return err
 	}
 	if counts, err := e.countsTowardsBan(ctx, r); !counts || err != nil {

@@ -92,7 +92,7 @@ func TestNoBan(t *testing.T) {
 					var r engine.Result
 					if name == "Wait" {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-						if err := e.Wait(ctx, s, &a, &r); !errors.Is(err, context.DeadlineExceeded) || r.Allowed {
+						if err := wait(ctx, e, s, &a, &r); !errors.Is(err, context.DeadlineExceeded) || r.Allowed {
 							t.Errorf("it has waited: %v", err)
 						}
 						cancel()

@@ -17,8 +17,8 @@ type Ask struct {
 	Costs      []int            // of Set.Units, 0 leaves limits out; nil: Cost of Set.Unit, and none of the others
 	Mode       store.Mode
 	NoPermits  bool   // the request holds permits of this limiter already, so it takes no more
+	Waits      bool   // until it is admitted: see Engine.wait
 	Shadow     *Trial // what is tried out beside it, or nil: see Result.Shadow
-	waits      bool   // it stays until it is admitted, so it is not told when to come back, and no denial counts
 }
 
 // mostCost is what a request is asked for at most.
@@ -50,7 +50,10 @@ type Trial struct {
 // Decide makes every decision. It fills r in, which must be zero. With an error r stays zero, since there is no
 // decision: it is a [store.StoreError], or a [store.ConfigError] if the request can never be decided.
 func (e *Engine) Decide(ctx context.Context, set *Set, a *Ask, r *Result) error {
-	if e.config.Spread == nil || a.waits || a.Mode == store.ModePeek {
+	switch {
+	case a.Waits:
+		return e.wait(ctx, set, a, r)
+	case e.config.Spread == nil || a.Mode == store.ModePeek:
 		return e.decide(ctx, set, a, r)
 	}
 	ctx, cancel := e.store.Within(ctx)

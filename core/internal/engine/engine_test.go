@@ -139,6 +139,12 @@ func identities(s *engine.Set, user, org string) (ids []store.Identity) {
 	return ids
 }
 
+func wait(ctx context.Context, e *engine.Engine, s *engine.Set, a *engine.Ask, r *engine.Result) error {
+	waits := *a
+	waits.Waits = true
+	return e.Decide(ctx, s, &waits, r)
+}
+
 func allow(t *testing.T, e *engine.Engine, s *engine.Set, a *engine.Ask) *engine.Result {
 	t.Helper()
 	r := new(engine.Result)

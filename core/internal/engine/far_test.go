@@ -143,7 +143,7 @@ func TestOnlyTheFirstAsks(t *testing.T) {
 		for i := range 20 {
 			go func() {
 				a := &engine.Ask{Identities: identities(s, fmt.Sprint(i), "o"), Cost: 1}
-				must(e.Wait(t.Context(), s, a, new(engine.Result)))
+				must(wait(t.Context(), e, s, a, new(engine.Result)))
 				if n := served.Add(1); n != int64(i+1) || time.Since(start) != time.Duration(i)*10*time.Second {
 					t.Errorf("request %d was served after %v, as number %d", i+1, time.Since(start), n)
 				}
@@ -429,7 +429,7 @@ func TestWaitBesideLeases(t *testing.T) {
 		}
 		began := time.Now()
 		for ; used < 1000; used++ {
-			must(here.Wait(t.Context(), s, a, new(engine.Result)))
+			must(wait(t.Context(), here, s, a, new(engine.Result)))
 		}
 		if took := time.Since(began); took > 60*time.Millisecond || allow(t, here, s, a).Allowed {
 			t.Errorf("waited for %v, or got a unit too many", took)
@@ -503,7 +503,7 @@ func TestWakeBetweenLines(t *testing.T) {
 			f.after = nil
 			must(first.Undo(t.Context()))
 		}
-		if err := e.Wait(t.Context(), s, a, new(engine.Result)); err != nil || time.Since(start) != 0 {
+		if err := wait(t.Context(), e, s, a, new(engine.Result)); err != nil || time.Since(start) != 0 {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 	})

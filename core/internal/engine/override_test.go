@@ -117,7 +117,7 @@ func TestOverridesElsewhere(t *testing.T) {
 		}
 		start := time.Now()
 		waited := make(chan error, 1)
-		go func() { waited <- there.Wait(t.Context(), s, a, new(engine.Result)) }()
+		go func() { waited <- wait(t.Context(), there, s, a, new(engine.Result)) }()
 		before := shared.reads
 		for range 100 {
 			time.Sleep(10 * time.Millisecond)

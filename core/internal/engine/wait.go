@@ -28,25 +28,25 @@ const (
 	maxPoll = time.Second
 )
 
-// Wait is Decide for a request that waits until it is admitted. Requests that wait for a log have a line, of which only
+// wait decides about a request that waits until it is admitted. Requests that wait for a log have a line, of which only
 // the first asks: when its wait is over, or when something is given back. A request that another log denies goes to the
-// end of the line of that one.
+// end of the line of that one. A denial does not count towards a ban.
 //
-// Wait returns the last decision. The error is [context.DeadlineExceeded] as soon as the request's own wait is known to
+// r is the last decision. The error is [context.DeadlineExceeded] as soon as the request's own wait is known to
 // last longer than ctx; what those before it take is not foreseen. r is zero if nothing was decided, since ctx has
 // ended or the store has failed. A cost that never fits is a decision at once. What is tried out does not wait: it is
 // asked once the request is admitted.
-func (e *Engine) Wait(ctx context.Context, set *Set, a *Ask, r *Result) error {
+func (e *Engine) wait(ctx context.Context, set *Set, a *Ask, r *Result) error {
 	alone := *a
-	alone.Shadow, alone.waits = nil, true
-	err := e.wait(ctx, set, &alone, r)
+	alone.Shadow = nil
+	err := e.waitInLine(ctx, set, &alone, r)
 	if err == nil && r.Allowed && a.Shadow != nil {
 		e.tryOut(ctx, a, r)
 	}
 	return err
 }
 
-func (e *Engine) wait(ctx context.Context, set *Set, a *Ask, r *Result) (err error) {
+func (e *Engine) waitInLine(ctx context.Context, set *Set, a *Ask, r *Result) (err error) {
 	if err = ctx.Err(); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (e *Engine) wait(ctx context.Context, set *Set, a *Ask, r *Result) (err err
 	}
 	for poll := minPoll; ; poll = min(2*poll, maxPoll) {
 		*r = Result{}
-		if err = e.Decide(ctx, set, a, r); err != nil || r.Never {
+		if err = e.decide(ctx, set, a, r); err != nil || r.Never {
 			return err
 		}
 		if r.Allowed {
@@ -94,7 +94,7 @@ func (e *Engine) foresee(ctx context.Context, set *Set, a *Ask, r *Result) (done
 	}
 	peek := *a
 	peek.Mode = store.ModePeek
-	if err = e.Decide(ctx, set, &peek, r); err != nil || r.Allowed {
+	if err = e.decide(ctx, set, &peek, r); err != nil || r.Allowed {
 		return err != nil, err
 	}
 	_, wait, _ := r.awaited()

@@ -21,13 +21,13 @@ func TestWaitEnds(t *testing.T) {
 			return &engine.Ask{Identities: identities(s, "a", ""), Cost: cost}
 		}
 		allow(t, e, s, ask(2))
-		go e.Wait(t.Context(), s, ask(2), new(engine.Result)) // it is the first of the line
+		go wait(t.Context(), e, s, ask(2), new(engine.Result)) // it is the first of the line
 		synctest.Wait()
 		within := func(d time.Duration, cost int) (*engine.Result, time.Duration, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
 			start, r := time.Now(), new(engine.Result)
-			err := e.Wait(ctx, s, ask(cost), r)
+			err := wait(ctx, e, s, ask(cost), r)
 			return r, time.Since(start), err
 		}
 		if r, took, err := within(9*time.Second, 1); !errors.Is(err, context.DeadlineExceeded) || took != 0 ||
@@ -71,7 +71,7 @@ func TestWaitWakes(t *testing.T) {
 				start, r := time.Now(), allow(t, e, s, ask("a"))
 				var waited engine.Result
 				done := make(chan error, 1)
-				go func() { done <- e.Wait(t.Context(), s, ask("a"), &waited) }()
+				go func() { done <- wait(t.Context(), e, s, ask("a"), &waited) }()
 				time.Sleep(50 * time.Millisecond)
 				if err := give(r); err != nil {
 					t.Error(err)
@@ -105,7 +105,7 @@ func TestWaitForPermits(t *testing.T) {
 			}
 		}()
 		var r engine.Result
-		err := there.Wait(t.Context(), other, &engine.Ask{Identities: a.Identities, Cost: 1}, &r)
+		err := wait(t.Context(), there, other, &engine.Ask{Identities: a.Identities, Cost: 1}, &r)
 		if took := time.Since(start); err != nil || took < 30*time.Second || took > 31*time.Second {
 			t.Errorf("%v after %v", err, took)
 		}

@@ -126,7 +126,7 @@ var ErrNeedsRequest = errors.New("sash: LimitBy takes a request, but this call h
 // Call decides about a call without a request.
 func (g *Gate) Call(ctx context.Context, set *engine.Set, c *Call, res *engine.Result) error {
 	var ask engine.Ask // field by field, as otherwise it is made elsewhere and copied, for which the processor waits
-	ask.Identities, ask.Cost, ask.Mode = c.Own[:], c.Cost, c.Mode
+	ask.Identities, ask.Cost, ask.Mode, ask.Waits = c.Own[:], c.Cost, c.Mode, c.Waits
 	if c.Named {
 		if err := g.costs(nil, c, set, &ask); err != nil {
 			return err
@@ -139,9 +139,6 @@ func (g *Gate) Call(ctx context.Context, set *engine.Set, c *Call, res *engine.R
 		if chosen.free(); err != nil { // before it may wait
 			return err
 		}
-	}
-	if c.Waits {
-		return ownCost(g.Engine.Wait(ctx, set, &ask, res))
 	}
 	return ownCost(g.Engine.Decide(ctx, set, &ask, res))
 }
