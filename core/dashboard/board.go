@@ -34,19 +34,12 @@ type Board struct {
 	keys     keys
 
 	mu       sync.Mutex
-	limiters []added
+	limiters []*core.Limiter
 	pages    int         // that are open
 	unseen   *time.Timer // since the last one was closed
 	closed   chan struct{}
 	stores   []*core.Stats
 	storesAt time.Time
-}
-
-// added is a limiter with the name of its policy and its limits.
-type added struct {
-	*core.Limiter
-
-	policy, limits string
 }
 
 // Add adds limiters whose stores and limits the page shows, and whose keys can be looked up by name. Of several
@@ -56,8 +49,8 @@ func (b *Board) Add(limiters ...*core.Limiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, l := range limiters {
-		if l != nil && !slices.ContainsFunc(b.open(), func(a added) bool { return a.Limiter == l }) {
-			b.limiters = append(b.limiters, added{l, l.Inside().Policy(), l.Inside().Limits()})
+		if l != nil && !slices.Contains(b.open(), l) {
+			b.limiters = append(b.limiters, l)
 		}
 	}
 }
@@ -68,7 +61,7 @@ func (b *Board) Forget(policy string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.policies.forget(policy)
-	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool { return a.policy == policy })
+	b.limiters = slices.DeleteFunc(b.limiters, func(l *core.Limiter) bool { return l.Inside().Policy() == policy })
 	b.keys.remove(policy)
 }
 
@@ -84,28 +77,28 @@ func (b *Board) Observe(_ context.Context, e core.Event) {
 }
 
 // open drops limiters that are closed, so that they can be collected. The lock must be held.
-func (b *Board) open() []added {
-	b.limiters = slices.DeleteFunc(b.limiters, func(a added) bool { return a.Inside().IsClosed() })
+func (b *Board) open() []*core.Limiter {
+	b.limiters = slices.DeleteFunc(b.limiters, func(l *core.Limiter) bool { return l.Inside().IsClosed() })
 	return b.limiters
 }
 
 // limiterOfEach returns a limiter of each policy, the first that was added.
-func (b *Board) limiterOfEach() (all []added) {
+func (b *Board) limiterOfEach() (all []*core.Limiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, a := range b.open() {
-		if !slices.ContainsFunc(all, func(earlier added) bool { return earlier.policy == a.policy }) {
-			all = append(all, a)
+	for _, l := range b.open() {
+		if named(all, l.Inside().Policy()) == nil {
+			all = append(all, l)
 		}
 	}
 	return all
 }
 
-// limiterOf returns the limiter of a policy, or nil.
-func (b *Board) limiterOf(policy string) *core.Limiter {
-	for _, a := range b.limiterOfEach() {
-		if a.policy == policy {
-			return a.Limiter
+// named returns the limiter of a policy, or nil.
+func named(limiters []*core.Limiter, policy string) *core.Limiter {
+	for _, l := range limiters {
+		if l.Inside().Policy() == policy {
+			return l
 		}
 	}
 	return nil

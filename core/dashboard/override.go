@@ -49,17 +49,17 @@ func (h *handler) overrides(r *http.Request, _ *question) (any, error) {
 	}
 	var all []listed
 	for _, l := range h.board.limiterOfEach() {
-		keys := l.Inside().OverrideKeys()
+		policy, keys := l.Inside().Policy(), l.Inside().OverrideKeys()
 		for _, k := range keys {
-			m.Keys = append(m.Keys, overrideKey{l.policy, k.Name})
+			m.Keys = append(m.Keys, overrideKey{policy, k.Name})
 		}
 		if len(keys) > 0 {
 			own, err := l.Overrides(r.Context()) // which reads them only if they have changed
 			if err != nil {
-				m.Failed = append(m.Failed, l.policy)
+				m.Failed = append(m.Failed, policy)
 			}
 			for _, o := range own {
-				all = append(all, listed{o, l.policy})
+				all = append(all, listed{o, policy})
 			}
 		}
 		if l.Inside().Gate().Rules == nil {
@@ -115,7 +115,7 @@ func whatOf(o *core.KeyOverride) string {
 
 // override gives a key another quota. Its answer has every mistake, since it is about what the page has sent.
 func (h *handler) override(r *http.Request, q *question) (any, error) {
-	l := h.board.limiterOf(q.Policy)
+	l := named(h.board.limiterOfEach(), q.Policy)
 	if l == nil {
 		return nil, errNoLimiter
 	}
@@ -137,7 +137,7 @@ func (h *handler) override(r *http.Request, q *question) (any, error) {
 
 // removeOverride ends an override.
 func (h *handler) removeOverride(r *http.Request, q *question) (any, error) {
-	l := h.board.limiterOf(q.Policy)
+	l := named(h.board.limiterOfEach(), q.Policy)
 	if l == nil {
 		return nil, errNoLimiter
 	}

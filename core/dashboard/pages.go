@@ -78,33 +78,28 @@ func (b *Board) message(p *page) *message {
 		m.Actions = &p.actions
 	}
 	m.Policies, m.Others = b.policies.tell(p)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	limits := make(map[string]string, len(b.limiters))
-	for _, a := range b.open() {
-		if _, known := limits[a.policy]; known { // the first of a policy is shown
-			continue
-		}
-		if limits[a.policy] = a.limits; m.Actions != nil && a.limits != "" { // rules need a request
-			m.Find = append(m.Find, a.policy)
+	limiters := b.limiterOfEach()
+	for i := range m.Policies {
+		if l := named(limiters, m.Policies[i].Name); l != nil {
+			m.Policies[i].Limits = l.Inside().Limits()
 		}
 	}
-	for i := range m.Policies {
-		m.Policies[i].Limits = limits[m.Policies[i].Name]
+	for _, l := range limiters {
+		if m.Actions != nil && l.Inside().Limits() != "" { // rules need a request
+			m.Find = append(m.Find, l.Inside().Policy())
+		}
 	}
 	m.Stores = b.storesNow()
 	return m
 }
 
 // storesNow returns what stores hold. It asks them once a second at most, since that looks at each key of a store in
-// memory. The lock must be held.
+// memory.
 func (b *Board) storesNow() []*core.Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if now := time.Now(); b.stores == nil || now.Sub(b.storesAt) >= interval/2 {
-		limiters := make([]*core.Limiter, len(b.limiters))
-		for i, a := range b.limiters {
-			limiters[i] = a.Limiter
-		}
-		b.stores, b.storesAt = append([]*core.Stats{}, metricsum.NewLimiters(limiters).Sums()...), now
+		b.stores, b.storesAt = append([]*core.Stats{}, metricsum.NewLimiters(b.open()).Sums()...), now
 	}
 	return b.stores
 }

@@ -181,7 +181,7 @@ func (h *handler) ask(r *http.Request, q *question) (a answer, windows []engine.
 	case !h.mayAct(r):
 		return a, nil, errNotAuthorised
 	default:
-		l := h.board.limiterOf(q.Policy)
+		l := named(h.board.limiterOfEach(), q.Policy)
 		if l == nil {
 			return a, nil, errNoLimiter
 		}
