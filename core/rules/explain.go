@@ -106,7 +106,7 @@ func (s *Set) explain(r adapter.Request, c *choice) (all []RuleExplanation, err 
 		case err != nil:
 			one.Reason = "match." + field + ": " + err.Error()
 		case field == "path":
-			one.Reason = "match.path: the request's path does not match " + rule.match.route
+			one.Reason = "match.path: the request's path does not match " + rule.at.get("match").get("path").Value
 		case field != "":
 			one.Reason = "match." + field + ": the request has another value, or none"
 		case broken != nil:

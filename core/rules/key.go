@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -72,7 +71,7 @@ func (k *reader) make(kind string, of, verify place) *key {
 	case "global":
 		made, label = core.Global(), kind
 	case "route":
-		made, name, label = byRoute(cmp.Or(k.route, "/")), k.route, kind
+		made, label = byRoute, kind
 	case "value":
 		made = core.ByValue(name)
 	case "claim":
@@ -210,22 +209,20 @@ func textOfKey(c *choice, k *key) (text string, ok bool, err error) {
 	return id.Text, true, nil
 }
 
-// byRoute is the key of a request's method and the path of its rule.
-func byRoute(path string) core.Key {
-	return core.KeyOf("route", func(r adapter.Request) (scope, text string, err error) {
-		t, ok := r.(adapter.Targeter)
-		if !ok {
-			return "", "", errNoTarget
-		}
-		switch method := t.Target().Method; {
-		case method == "HEAD":
-			return "", "GET " + path, nil
-		case slices.Contains(methods, method):
-			return "", method + " " + path, nil
-		}
-		return "", "other " + path, nil // clients can make up methods
-	})
-}
+// byRoute is the key of a request's method. The path is that of the rule, which names the logs.
+var byRoute = core.KeyOf("route", func(r adapter.Request) (scope, text string, err error) {
+	t, ok := r.(adapter.Targeter)
+	if !ok {
+		return "", "", errNoTarget
+	}
+	switch method := t.Target().Method; {
+	case method == "HEAD":
+		return "", "GET", nil
+	case slices.Contains(methods, method):
+		return "", method, nil
+	}
+	return "", "other", nil // clients can make up methods
+})
 
 // methods are those that get a quota of their own under the key route.
 var methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}

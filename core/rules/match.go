@@ -17,7 +17,6 @@ import (
 // match is the conditions of a rule.
 type match struct {
 	path       *pattern
-	route      string      // the path as it is written
 	faulty     bool        // there is a mistake in it
 	conditions []condition // those that need a key, which may have to be verified, are last
 }
@@ -83,7 +82,7 @@ func (k *reader) match(p place) (m match) {
 		if made == nil {
 			at.fault(fmt.Sprintf("%.60q: %s", at.Value, problem), remedyPath)
 		}
-		m.path, m.route = cmp.Or(made, anyPath), at.Value
+		m.path = cmp.Or(made, anyPath)
 	}
 	for _, kind := range []string{"headers", "claims", "values"} {
 		for _, f := range p.get(kind).fields() {

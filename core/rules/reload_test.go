@@ -100,6 +100,17 @@ func TestReloadKeepsWhatWasUsed(t *testing.T) {
 	}
 }
 
+// The key route does not have the path, since what was used is kept when the path of a rule changes.
+func TestReloadOfAnotherPath(t *testing.T) {
+	const text = "rules:\n- {name: api, match: {path: %s}, key: route, limits: [5/hour]}\n"
+	f := newFile(t, fmt.Sprintf(text, "/v1/"))
+	l := f.load()
+	l.want("GET /v1/a", "", 3, 3)
+	f.reload(l, fmt.Sprintf(text, `"/{version}/{rest...}"`))
+	l.want("HEAD /v2/a", "", 3, 2)
+	l.want("POST /v2/a", "", 6, 5)
+}
+
 // The failure policy is one of the limiter, which a reload does not make anew. Other mistakes are reported beside it.
 func TestReloadOfAnotherFailurePolicy(t *testing.T) {
 	f := newFile(t, minimal)

@@ -65,8 +65,7 @@ type reader struct {
 	doc    *document
 	engine *engine.Engine
 	known  map[string]*key
-	route  string            // of the rule that is read
-	labels map[string]string // of its limits, by default names: two that may hold at once need different ones
+	labels map[string]string // of a rule's limits, by default names: two that may hold at once need different ones
 }
 
 // failures are the words for failure policies.
@@ -113,7 +112,7 @@ func (k *reader) rule(p place) *rule {
 		name: p.get("name").Value, countDenied: p.get("count_denied").isTrue(),
 		message: p.get("message").Value, match: k.match(p.get("match")),
 	}
-	k.route, k.labels = r.match.route, make(map[string]string)
+	k.labels = make(map[string]string)
 	p.checkLimits("limits", "descriptors", "unlimited")
 	at := p.get("key")
 	if r.key = k.key(at); r.key != nil && p.get("descriptors").exists() {
