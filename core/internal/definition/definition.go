@@ -195,9 +195,9 @@ func instant(l *store.Limit, t int64) int64 {
 }
 
 func (g *log) record(l *store.Limit, e entry) {
-	if l.Algorithm == store.TokenBucket {
+	if l.Algorithm == store.TokenBucket { // which does not become emptier than empty
 		e.from = max(g.full, 1000*e.at)
-		g.full = e.from + int64(e.units)*l.Interval()
+		g.full = min(e.from+int64(min(e.units, l.Quota))*l.Interval(), 1000*e.at+int64(l.Quota)*l.Interval())
 	}
 	g.insert(e)
 }

@@ -282,3 +282,18 @@ func TestSettleOfSlowBucket(t *testing.T) {
 		}
 	}
 }
+
+// A take that is always admitted, as one that is only recorded, leaves a bucket empty, however much it costs.
+func TestUnlimitedTakeOfBucket(t *testing.T) {
+	limit := *Limits(1, longestWindow)[store.TokenBucket]
+	limit.Unlimited = true
+	take := store.Take{Key: store.NewKey("p", "k"), Limit: &limit, Cost: 1, ID: 1}
+	s, answers := new(Store), make([]store.Answer, 1)
+	for i, cost := range []int{2, 1, store.MaxQuota, 1} {
+		take.Cost, take.ID = cost, uint64(i+1)
+		err := s.Take(context.Background(), []store.Take{take}, answers)
+		if a := answers[0]; err != nil || !a.Allowed || a.Used != min(i, 1) || a.Reset != longestWindow {
+			t.Errorf("take %d: %+v, %v", i+1, a, err)
+		}
+	}
+}

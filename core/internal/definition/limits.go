@@ -40,9 +40,11 @@ func (tr *trace) addLogs(key int) {
 			l.Permits, l.Quota, l.Log = true, 1+tr.r.IntN(5), l.Log+".permits"
 		}
 		s.limits = append(s.limits, l)
-		for a != store.TokenBucket && tr.r.IntN(4) == 0 { // other quotas, as of overrides
+		for tr.r.IntN(4) == 0 { // other quotas, as of overrides
 			other := *l
-			other.Quota = min(1+tr.r.IntN(2*min(l.Quota, store.MaxQuota/2)), store.MaxQuota)
+			if a != store.TokenBucket { // a bucket of another size is another one
+				other.Quota = min(1+tr.r.IntN(2*min(l.Quota, store.MaxQuota/2)), store.MaxQuota)
+			}
 			other.Unlimited = !l.Permits && tr.r.IntN(4) == 0
 			s.limits = append(s.limits, &other)
 		}
