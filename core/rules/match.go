@@ -23,10 +23,10 @@ type match struct {
 
 // condition is that the method, the host, a header, a claim or a value is one of some texts.
 type condition struct {
-	field  string   // of match, such as "headers.X-Plan"
-	values []string // sorted
-	header string   // its name, or empty
-	key    *key     // of a claim or a value, or nil
+	field  string // of match, such as "headers.X-Plan"
+	values []string
+	header string // its name, or empty
+	key    *key   // of a claim or a value, or nil
 }
 
 // holds reports whether a request has one of the values.
@@ -60,17 +60,19 @@ func (m *match) fails(r adapter.Request, t *adapter.Target, readings []reading, 
 
 // match reads the conditions of a rule.
 func (k *reader) match(p place) (m match) {
-	c := condition{field: "methods"}
-	for _, one := range p.get(c.field).items() {
-		if c.values = append(c.values, one.Value); one.Value == "GET" {
-			c.values = append(c.values, "HEAD")
+	var methods []string
+	for _, one := range p.get("methods").items() {
+		if methods = append(methods, one.Value); one.Value == "GET" {
+			methods = append(methods, "HEAD")
 		}
 	}
-	m.add(c)
+	if methods != nil {
+		m.conditions = append(m.conditions, condition{field: "methods", values: methods})
+	}
 	if at := p.get("host"); !at.isEmpty() {
 		name := lower(at.Value)
 		host := hostOf(name)
-		m.add(condition{field: "host", values: []string{host}})
+		m.conditions = append(m.conditions, condition{field: "host", values: []string{host}})
 		if host == "" || strings.ContainsAny(name, "/*: ") && net.ParseIP(strings.Trim(name, "[]")) == nil {
 			at.fault(fmt.Sprintf("%.60q is not a host", at.Value),
 				"write a name without port, path and wildcards, such as api.example.com")
@@ -86,7 +88,7 @@ func (k *reader) match(p place) (m match) {
 	}
 	for _, kind := range []string{"headers", "claims", "values"} {
 		for _, f := range p.get(kind).fields() {
-			m.add(k.condition(kind, f, &m))
+			m.conditions = append(m.conditions, k.condition(kind, f, &m))
 		}
 	}
 	m.faulty = p.faults.hasFault(p.field)
@@ -119,14 +121,6 @@ func (k *reader) condition(kind string, p place, m *match) (c condition) {
 		c.values = append(c.values, one.Value)
 	}
 	return c
-}
-
-// add adds a condition, unless it has no values.
-func (m *match) add(c condition) {
-	if slices.Sort(c.values); c.values != nil {
-		c.values = slices.Compact(c.values)
-		m.conditions = append(m.conditions, c)
-	}
 }
 
 // hostOf returns the host without a port, and without the dot at its end. To nginx, all behind the first colon is the
