@@ -12,51 +12,40 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// parse reads a file, as far as it has the right shape.
+// parse reads the only document of a file. After a mistake in the document as a whole, it is empty.
 func parse(content []byte, f *faults) (top place) {
 	top = place{Node: new(yaml.Node), faults: f}
 	defer f.recover()
-	if root := decode(content, f); root != nil {
-		whole := place{Node: root, faults: f}
-		if whole.check(fileShape(), 0); f.nodes < maxNodes { // else reading it might not end
-			return whole
-		}
-	}
-	return top
-}
-
-// decode returns the only document of a file, or nil after a mistake.
-func decode(content []byte, f *faults) *yaml.Node {
-	at := new(yaml.Node)
-	fault := func(problem, remedy string) *yaml.Node { // decode returns it
-		f.add(at, "", problem, remedy)
-		return nil
-	}
 	valid := bytes.ToValidUTF8(content, []byte{0})
 	isControl := func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r) }
 	if i := bytes.IndexFunc(valid, isControl); i >= 0 { // the parser would not say where
-		at.Line = 1 + bytes.Count(valid[:i], []byte("\n"))
-		at.Column = 1 + utf8.RuneCount(valid[1+bytes.LastIndexByte(valid[:i], '\n'):i])
-		return fault("this is not UTF-8, or a control character", "save the file as UTF-8, and escape the character")
+		top.Line = 1 + bytes.Count(valid[:i], []byte("\n"))
+		top.Column = 1 + utf8.RuneCount(valid[1+bytes.LastIndexByte(valid[:i], '\n'):i])
+		top.fault("this is not UTF-8, or a control character", "save the file as UTF-8, and escape the character")
+		return top
 	}
 	var docs []yaml.Node
 	if err := yaml.Load(content, &docs, yaml.WithAllDocuments()); err != nil {
 		problem := err.Error()
 		if load := (*yaml.LoadError)(nil); errors.As(err, &load) {
 			problem = cmp.Or(load.Message, problem)
-			at.Line, at.Column = load.Mark.Line, load.Mark.Column
+			top.Line, top.Column = load.Mark.Line, load.Mark.Column
 		}
-		return fault(strings.TrimPrefix(problem, "yaml: "), "correct the YAML or JSON here")
+		top.fault(strings.TrimPrefix(problem, "yaml: "), "correct the YAML or JSON here")
+		return top
 	}
 	switch {
 	case len(docs) == 0 || docs[0].Content[0].ShortTag() == "!!null":
-		return fault("the file is empty", "write a list: rules:")
+		top.fault("the file is empty", "write a list: rules:")
 	case len(docs) > 1:
-		at = docs[1].Content[0]
-		return fault("this is a second document", "write one document, without a line of ---")
+		f.add(docs[1].Content[0], "", "this is a second document", "write one document, without a line of ---")
 	default:
-		return docs[0].Content[0]
+		whole := place{Node: docs[0].Content[0], faults: f}
+		if whole.check(fileShape(), 0); f.nodes < maxNodes { // else reading it might not end
+			return whole
+		}
 	}
+	return top
 }
 
 // place is a value of the file. That of a field that is missing, or of which a mistake was reported, is empty.
