@@ -187,7 +187,7 @@ func (e *Explanation) addLimit(now *engine.Result, limit int, takes bool) {
 func (e Explanation) String() string {
 	var b strings.Builder
 	if e.Err != nil {
-		fmt.Fprintf(&b, "no decision: %v\n", e.Err)
+		fmt.Fprintf(&b, "no decision: %s\n", oneLine(e.Err.Error()))
 	} else {
 		fmt.Fprintln(&b, e.Decision)
 	}
@@ -197,7 +197,7 @@ func (e Explanation) String() string {
 			does = "applies"
 		}
 		if r.Reason != "" {
-			does += ": " + r.Reason
+			does += ": " + oneLine(r.Reason)
 		}
 		fmt.Fprintf(&b, "%s %s\n", r.Name, does)
 		for _, l := range r.Limits {

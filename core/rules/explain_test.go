@@ -180,3 +180,16 @@ func TestExplainedWithoutDecision(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+// Errors of callbacks, which clients may cause, do not begin lines.
+func TestExplainedErrors(t *testing.T) {
+	verify := rules.WithVerifier("keys", func(_ context.Context, key string) (string, error) {
+		return "", errors.New("no key " + key + "\nadmin applies")
+	})
+	l := limit(t, "rules: [{name: b, key: ip, limits: [1/day], deny: {key: {header: X-K, verify: keys}, values: [x]}}]",
+		verify)
+	text := l.Explain(with("GET /b", "X-K=1")).String()
+	if strings.Count(text, "\n") != 2 || strings.Count(text, `no key 1\nadmin applies`) != 2 {
+		t.Errorf("got\n%s", text)
+	}
+}

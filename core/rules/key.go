@@ -2,7 +2,6 @@ package rules
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/sashlimit/sash/core"
 	"github.com/sashlimit/sash/core/adapter"
+	"github.com/sashlimit/sash/core/internal/engine"
 	"github.com/sashlimit/sash/core/internal/keys"
 )
 
@@ -59,7 +59,7 @@ func (k *reader) key(p place) *key {
 // make makes a key of a kind: of a name, or of a list. verify is the verifier of a header.
 func (k *reader) make(kind string, of, verify place) *key {
 	var made core.Key
-	name, label := of.Value, labelOf(kind, of.Value)
+	name, label := of.Value, engine.Fit(kind+"."+of.Value)
 	if of.isEmpty() {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (k *reader) make(kind string, of, verify place) *key {
 			return nil
 		}
 		made = core.ByHeader(name, f)
-		name, label = lower(name)+" "+verify.Value, labelOf(kind, lower(name))
+		name, label = lower(name)+" "+verify.Value, engine.Fit(kind+"."+lower(name))
 	case "forwarded":
 		var networks []string
 		for _, one := range of.items() {
@@ -154,7 +154,7 @@ func (k *reader) combined(kind string, parts []*key) *key {
 	if one.Key = core.First(keys...); kind == "join" {
 		one.Key = core.Join(keys...)
 	}
-	one.label = kind + "-" + hash(one.text)
+	one.label = kind + "-" + engine.Fit(one.text)
 	return k.once(one)
 }
 
@@ -179,19 +179,6 @@ func reason(err error) (problem, remedy string) {
 	}
 	return strings.TrimPrefix(config.Value+": ", ": ") + config.Problem, config.Remedy
 }
-
-// labelOf is a kind and a name for the names of logs. Names that could be taken for others, and long ones, are hashed.
-func labelOf(kind, name string) string {
-	const longest = 24
-	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == "" && len(name) <= longest {
-		return kind + "." + name
-	}
-	return kind + "-" + hash(name)
-}
-
-func hash(s string) string { return hashOf([]byte(s))[:8] }
-
-func hashOf(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(content)) }
 
 // textOfKey returns what a key finds in a request, and whether it finds something.
 func textOfKey(c *choice, k *key) (text string, ok bool, err error) {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -106,6 +107,8 @@ func (s *Set) read(content []byte, top place) (doc *document) {
 	doc.tooMany(k.engine.Joins())
 	return doc
 }
+
+func hashOf(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(content)) }
 
 func (k *reader) rule(p place) *rule {
 	r := &rule{

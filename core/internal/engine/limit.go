@@ -207,7 +207,7 @@ func (e *Engine) compileOne(g *Given, own *Key, valid bool) Limit {
 // keyOf returns the key of a limit with By.
 func (e *Engine) keyOf(g *Given, r *Rule) *Key {
 	named := func(label string) *store.Namespace {
-		return e.namespace(r, strings.TrimSuffix("by."+fit(label), "."))
+		return e.namespace(r, strings.TrimSuffix("by."+Fit(label), "."))
 	}
 	scope := named(g.Key.Scope)
 	k := &Key{Spec: g.Key, Namespace: scope, rule: r, overrides: scope}

@@ -42,8 +42,8 @@ const (
 	hashLength   = 8
 )
 
-// fit returns a text as a part of names, or a hash of it.
-func fit(text string) string {
+// Fit returns a text as a part of names, or a hash of it.
+func Fit(text string) string {
 	const allowed = "abcdefghijklmnopqrstuvwxyz0123456789._-"
 	if len(text) <= longestLabel && strings.Trim(text, allowed) == "" {
 		return text
