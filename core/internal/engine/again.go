@@ -8,7 +8,7 @@ import (
 )
 
 // Again decides once more about what r was asked: the same limits, identities and costs, but no permits. Overrides and
-// periods of the calendar are those of now or, with waits, of when it is admitted. It fills next in, which must be zero.
+// periods of the calendar are those of now, or with waits of when it is admitted. It fills next in, which must be zero.
 func (r *Result) Again(ctx context.Context, waits bool, next *Result) error {
 	set, a := r.asking()
 	if r.Shadow != nil {

@@ -211,12 +211,19 @@ func (r *Result) Numbers() (left int, reset time.Duration, used int) {
 	if tightest < 0 {
 		return 0, 0, 0
 	}
-	s := r.State(tightest)
-	used = s.Used
-	if longest := r.Set.Longest; r.Allowed && longest >= 0 {
-		used = r.State(longest).Used
+	l := &r.Set.Limits[tightest]
+	t, a := r.of(tightest)
+	left = r.left(l, t, a)
+	if !l.InFlight {
+		reset = a.Reset
 	}
-	return s.Left, s.Reset, used
+	if longest := r.Set.Longest; r.Allowed && longest >= 0 {
+		_, a = r.of(longest)
+	}
+	if a != nil {
+		used = a.Used
+	}
+	return left, reset, used
 }
 
 // Rule returns the rule of the first limit that has denied, or the first rule; nil without rules.
