@@ -22,10 +22,9 @@ type backend struct {
 	permits   *permits.Set
 	overrider store.Overrider // or nil: the store keeps no overrides
 
-	lease time.Duration // units may be taken ahead for so long, or 0
-	isFar bool          // the store is outside the process: it needs to be told how old takes are
-	lists bool          // the store can list a log
-	holds bool          // the store can hold requests in flight
+	isFar bool // the store is outside the process: it needs to be told how old takes are
+	lists bool // the store can list a log
+	holds bool // the store can hold requests in flight
 }
 
 // logs are what a guard and memory have in common, besides takes, which an interface would move to the heap.
@@ -52,7 +51,7 @@ func newBackend(c *Config, freed func(*store.Key)) backend {
 	}
 	c.Guard.Policy, c.Guard.Freed = c.Policy, freed
 	g := guard.New(c.Guard)
-	b := backend{logs: g, guard: g, store: c.Guard.Store, permits: g.Permits, lease: c.Guard.Lease, isFar: true}
+	b := backend{logs: g, guard: g, store: c.Guard.Store, permits: g.Permits, isFar: true}
 	_, b.lists = b.store.(store.Lister)
 	_, renews := b.store.(store.Renewer)
 	_, settles := b.store.(store.Settler)

@@ -103,7 +103,7 @@ func (e *Engine) ask(ctx context.Context, a *Ask, r *Result) (err error) {
 	if apart {
 		takes, answers = r.gather()
 	}
-	if e.store.lease > 0 && r.Set.leasable {
+	if e.config.Guard.Lease > 0 && r.Set.leasable {
 		r.use, r.Source, err = e.store.guard.TakeLeased(ctx, takes, answers)
 	} else {
 		r.Source, err = e.store.take(ctx, takes, answers)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/sashlimit/sash/core/store"
@@ -75,18 +74,14 @@ func (e *Engine) wasReset(key *store.Key, resets uint64) bool {
 // ResetKeys deletes what the own key of the request has used, as [Engine.Reset] does; of rules, what these have counted
 // for their own keys.
 func (r *Result) ResetKeys(ctx context.Context) error {
-	var done []*Key
 	var errs []error
 	all, _ := r.all()
-	for i := range all {
-		k := r.Set.Limits[i].key
-		if !k.Own || slices.Contains(done, k) {
-			continue
+	for n, k := range r.Set.Keys {
+		if i := r.find(func(i int) bool { return r.Set.Limits[i].Key == n }); k.Own && i >= 0 {
+			errs = append(errs, r.engine.reset(ctx, &all[i].Key))
 		}
-		done = append(done, k)
-		errs = append(errs, r.engine.reset(ctx, &all[i].Key))
 	}
-	if done == nil {
+	if errs == nil {
 		return configError("Reset", "a decision", "no limit about the request has the own key of its policy or rule",
 			"give a limit no key of its own")
 	}

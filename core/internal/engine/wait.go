@@ -120,8 +120,8 @@ func (e *Engine) sleep(ctx context.Context, w *queue.Waiter[logID], r *Result, p
 	}
 	if permit {
 		wait = poll/2 + rand.N(poll/2)
-	} else if e.store.lease > 0 {
-		wait = min(wait, e.store.lease) // units that were taken ahead may have come back
+	} else if e.config.Guard.Lease > 0 {
+		wait = min(wait, e.config.Guard.Lease) // units that were taken ahead may have come back
 	}
 	if e.overrides != nil {
 		wait = min(wait, maxPoll) // an override may come or go meanwhile
