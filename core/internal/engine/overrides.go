@@ -30,8 +30,8 @@ type overrides struct {
 	failing bool       // the last question was not answered, and that was logged; of reading
 
 	mu    sync.RWMutex
-	byID  map[string]*Override
-	known atomic.Int64 // the length of byID
+	byID  map[string]*Override // changed by those alone who hold the lock of reading as well
+	known atomic.Int64         // the length of byID
 }
 
 const (
@@ -43,7 +43,7 @@ const (
 )
 
 func newOverrides(e *Engine, from store.Overrider) *overrides {
-	s := &overrides{engine: e, from: from, start: time.Now()}
+	s := &overrides{engine: e, from: from, start: time.Now(), byID: make(map[string]*Override)}
 	s.asked.Store(never)
 	return s
 }
@@ -86,8 +86,8 @@ func (s *overrides) read(ctx context.Context) error {
 	}
 	byID := make(map[string]*Override, len(all))
 	for _, o := range all {
-		made := s.unchanged(o)
-		if made == nil {
+		made := s.byID[o.Name]
+		if made == nil || made.raw != o.Value || !made.Until.Equal(o.Until) { // it is new
 			made = parseOverride(o)
 			if made.broken != nil { // the line is without its ID, which may have an address
 				s.warn(ctx, "an override cannot be read, so it has no effect",
@@ -100,16 +100,6 @@ func (s *overrides) read(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.byID, s.version = byID, version
 	s.known.Store(int64(len(byID)))
-	return nil
-}
-
-// unchanged returns an override that is known and the same, or nil.
-func (s *overrides) unchanged(o store.Override) *Override {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if old := s.byID[o.Name]; old != nil && old.raw == o.Value && old.Until.Equal(o.Until) {
-		return old
-	}
 	return nil
 }
 
@@ -129,9 +119,6 @@ func (s *overrides) put(ctx context.Context, o store.Override, made *Override) e
 		delete(s.byID, o.Name)
 	case o.Extend && before != nil && !before.Until.Before(o.Until):
 	default:
-		if s.byID == nil {
-			s.byID = make(map[string]*Override)
-		}
 		s.byID[o.Name] = made
 	}
 	s.known.Store(int64(len(s.byID)))

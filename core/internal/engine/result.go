@@ -59,15 +59,11 @@ func (r *Result) isLocal() bool { return r.Source == event.Local }
 
 // of returns the take and the answer of a limit, or nil if it was not asked.
 func (r *Result) of(limit int) (t *store.Take, a *store.Answer) {
-	if r.more != nil {
-		t, a = &r.more.takes[limit], &r.more.answers[limit]
-	} else {
-		t, a = &r.few[limit], &r.fewAnswers[limit]
-	}
-	if r.asks == 0 || t.Cost == 0 {
+	takes, answers := r.all()
+	if r.asks == 0 || takes[limit].Cost == 0 {
 		return nil, nil
 	}
-	return t, a
+	return &takes[limit], &answers[limit]
 }
 
 // State is what a decision knows of a limit.
