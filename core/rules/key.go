@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -149,7 +150,7 @@ func (k *reader) combined(kind string, parts []*key) *key {
 	keys := make([]core.Key, 0, len(parts))
 	for _, part := range parts {
 		keys = append(keys, part.Key)
-		one.text += " (" + part.text + ")"
+		one.text += " " + strconv.Quote(part.text)
 	}
 	if one.Key = core.First(keys...); kind == "join" {
 		one.Key = core.Join(keys...)

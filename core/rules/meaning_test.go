@@ -401,6 +401,20 @@ rules:
 	l.want("BREW2 /r/1", "", 2, 1) // made up methods share a quota
 }
 
+// Keys of several are one only if their parts are, whatever the names of values are.
+func TestKeysOfOddNames(t *testing.T) {
+	l := limit(t, `
+rules:
+- {name: x, match: {path: /x}, key: {join: [{value: a}, {value: b}, ip]}, limits: [9/day]}
+- {name: y, match: {path: /y}, key: {join: [{value: "a) (value b"}, ip]}, limits: [9/day]}
+`)
+	r := with("GET /y", "")
+	r.values["a) (value b"] = "7"
+	if d, err := l.ask(r); err != nil || d.Policy != "y" {
+		t.Errorf("%v, %v; want the key of y", d, err)
+	}
+}
+
 // Limits without a name of their own have different ones, which no other limit has.
 func TestNamesOfLimits(t *testing.T) {
 	l := limit(t, "rules: [{name: a, key: ip, limits: [1/day, 1/day in UTC, {limit: 3/hour, name: a-1-per-day-2}]}]")
