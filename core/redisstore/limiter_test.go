@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"strings"
@@ -83,8 +84,9 @@ func TestWarnsOfLogsSharedByTwoStores(t *testing.T) {
 	defer one.Close()
 	other := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer other.Close()
+	limit := core.PerMinute(1 + rand.IntN(core.MaxQuota)) // a process warns once of each
 	limited := func(s store.Store) {
-		if _, err := core.New(core.PerMinute(100), core.ByIP(), core.WithStore(s)); err != nil {
+		if _, err := core.New(limit, core.ByIP(), core.WithStore(s)); err != nil {
 			t.Fatal(err)
 		}
 	}
