@@ -118,6 +118,35 @@ func TestAgainstTheStore(t *testing.T) {
 	}
 }
 
+// In an outage a log that was used up denies with the numbers that the store would give, until a unit leaves it.
+func TestNumbersInOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := new(definition.Store), New(time.Second, 100)
+		s.Advance(time.Since(s.Now()))
+		takes := []store.Take{{
+			Key: store.NewKey("p", "k"), Limit: &store.Limit{Log: "1m", Quota: 3, Window: time.Minute},
+		}}
+		ask := func(cost int, mode store.Mode) []store.Answer {
+			takes[0].Cost, takes[0].Mode = cost, mode
+			takes[0].ID++
+			answers := make([]store.Answer, len(takes))
+			if err := s.Take(t.Context(), takes, answers); err != nil {
+				t.Fatal(err)
+			}
+			return answers
+		}
+		for cost := 2; cost > 0; cost-- {
+			d.Note(takes, ask(cost, store.ModeCharge), time.Now())
+			time.Sleep(20 * time.Second)
+			s.Advance(20 * time.Second)
+		}
+		want, got := ask(1, store.ModePeek), make([]store.Answer, len(takes))
+		if takes[0].Mode = store.ModeCharge; !d.InOutage(takes, got) || got[0] != want[0] {
+			t.Errorf("%+v, the store has %+v", got[0], want[0])
+		}
+	})
+}
+
 func denied(wait time.Duration) []store.Answer {
 	return []store.Answer{{Known: true, Used: 5, Retry: wait, Reset: wait}}
 }
