@@ -62,7 +62,7 @@ func show(ctx context.Context, out io.Writer) error {
 		core.ByHeader("X-Client", core.Unverified), // to be believed only in a demonstration
 		core.WithName("cluster"),
 		core.WithStore(redisstore.New(rdb)),
-		core.WithTimeout(500*time.Millisecond), // of a busy machine; without it 100 ms
+		core.WithTimeout(5*time.Second), // of a busy machine; without it 100 ms
 		core.WithObserver(func(_ context.Context, e core.Event) {
 			if e.Decision.Degraded {
 				s.alone.Add(1)
