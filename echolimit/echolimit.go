@@ -25,6 +25,8 @@ func From(l *core.Limiter) echo.MiddlewareFunc {
 	deny, fail := adapter.Bound(core.Bind[echo.Context](l, answerDenied, answerError))
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
+			own := c.Request()
+			defer func() { adapter.KeepForm(own, c.Request()) }()
 			h := c.Response().Header()
 			d, err := l.Check(request{c})
 			d.SetHeaders(h)

@@ -31,6 +31,8 @@ func FromRequest(l *core.Limiter, of func(*http.Request) adapter.Targeter) func(
 	keeps := l.KeepsContext()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			own := r
+			defer func() { adapter.KeepForm(own, r) }()
 			seen := of(r)
 			var k *keeper
 			if keeps {

@@ -111,6 +111,14 @@ func PeerOf(r *http.Request) Peer {
 	return Peer{Unix: ok && strings.HasPrefix(local.Network(), "unix")}
 }
 
+// KeepForm is for adapters on net/http, deferred where a request may be copied, as with another context. A server
+// removes the files of a form that was parsed with its own request only, so that one gets the form of the copy.
+func KeepForm(own, copied *http.Request) {
+	if own.MultipartForm == nil {
+		own.MultipartForm = copied.MultipartForm
+	}
+}
+
 // PeerAddr returns the peer with the address of a connection.
 func PeerAddr(a net.Addr) Peer {
 	switch a := a.(type) {
