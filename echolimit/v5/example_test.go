@@ -1,7 +1,6 @@
 package echolimit_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -56,61 +55,6 @@ func ExampleWithDeny() {
 	// Output:
 	// / 200 Hello!
 	// / 429 1-per-hour: wait for 1h0m0s
-}
-
-// The error is for operators: do not send its text to clients.
-func ExampleWithError() {
-	e := echo.New()
-	e.Use(echolimit.New(core.PerHour(1), core.ByHeader("X-API-Key", core.Unverified),
-		echolimit.WithError(func(c *echo.Context, err error) error {
-			return c.String(core.ProblemOf(err).Status, "send your X-API-Key")
-		}),
-	))
-	e.GET("/", hello)
-
-	show(e, "/")
-	// Output:
-	// / 400 send your X-API-Key
-}
-
-// Each client address has a quota for every route. The route is the pattern, so its parameters do not matter.
-func ExampleByRoute() {
-	e := echo.New()
-	e.Use(echolimit.New(core.PerHour(1), core.Join(echolimit.ByRoute(), core.ByIP()),
-		echolimit.WithDeny(func(c *echo.Context, _ core.Decision) error { return c.String(429, "slow down") })))
-	e.GET("/users/:id", hello)
-	e.GET("/teams/:id", hello)
-
-	show(e, "/users/1")
-	show(e, "/users/2")
-	show(e, "/teams/1")
-	// Output:
-	// /users/1 200 Hello!
-	// /users/2 429 slow down
-	// /teams/1 200 Hello!
-}
-
-// The limiter of the middleware is also there for your own code, such as that which gives an address its quota back.
-func ExampleFrom() {
-	limiter, err := core.New(core.PerHour(1), core.ByIP(),
-		echolimit.WithDeny(func(c *echo.Context, _ core.Decision) error { return c.String(429, "slow down") }))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	e := echo.New()
-	e.GET("/", hello, echolimit.From(limiter))
-
-	show(e, "/")
-	show(e, "/")
-	if err := limiter.Reset(context.Background(), "192.0.2.1"); err != nil {
-		fmt.Println(err)
-	}
-	show(e, "/")
-	// Output:
-	// / 200 Hello!
-	// / 429 slow down
-	// / 200 Hello!
 }
 
 const limits = `

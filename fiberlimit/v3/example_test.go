@@ -1,7 +1,6 @@
 package fiberlimit_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -78,60 +77,6 @@ func ExampleWithDeny() {
 	// Output:
 	// / 200 Hello!
 	// / 429 {"limit":["1-per-hour"],"wait":"1h0m0s"}
-}
-
-// The error is for operators: do not send its text to clients.
-func ExampleWithError() {
-	app := fiber.New()
-	app.Use(fiberlimit.New(core.PerHour(1), core.ByHeader("X-API-Key", core.Unverified),
-		fiberlimit.WithError(func(c fiber.Ctx, _ error) error { return c.SendString("send your X-API-Key") }),
-	))
-	app.Get("/", hello)
-
-	show(app, "/")
-	// Output:
-	// / 400 send your X-API-Key
-}
-
-// Each client address has a quota for every route. The route is the pattern, so its parameters do not matter. fiber
-// knows it where the limiter is mounted on the route itself, and not under Use.
-func ExampleByRoute() {
-	app := fiber.New()
-	limit := fiberlimit.New(core.PerHour(1), core.Join(fiberlimit.ByRoute(), core.ByIP()),
-		fiberlimit.WithDeny(func(c fiber.Ctx, _ core.Decision) error { return c.SendString("slow down") }))
-	app.Get("/users/:id", limit, hello)
-	app.Get("/teams/:id", limit, hello)
-
-	show(app, "/users/1")
-	show(app, "/users/2")
-	show(app, "/teams/1")
-	// Output:
-	// /users/1 200 Hello!
-	// /users/2 429 slow down
-	// /teams/1 200 Hello!
-}
-
-// The limiter of the middleware is also there for your own code, such as that which gives an address its quota back.
-func ExampleFrom() {
-	limiter, err := core.New(core.PerHour(1), core.ByIP(),
-		fiberlimit.WithDeny(func(c fiber.Ctx, _ core.Decision) error { return c.SendString("slow down") }))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	app := fiber.New()
-	app.Get("/", fiberlimit.From(limiter), hello)
-
-	show(app, "/")
-	show(app, "/")
-	if err := limiter.Reset(context.Background(), "192.0.2.1"); err != nil {
-		fmt.Println(err)
-	}
-	show(app, "/")
-	// Output:
-	// / 200 Hello!
-	// / 429 slow down
-	// / 200 Hello!
 }
 
 const limits = `
