@@ -36,8 +36,10 @@ func (e *Engine) override(ctx context.Context, set *Set, a *Ask, r *Result) (wit
 				if err == nil {
 					return next
 				}
-				e.overrides.warn(ctx, "an override does not fit the limits of a request, so it has no effect",
-					"set another one, or remove it", err)
+				if !o.misfit.Swap(true) {
+					e.overrides.warn(ctx, "an override does not fit the limits of a request, so it has no effect",
+						"set another one, or remove it", err)
+				}
 				return before
 			})
 			if with != before && r.Cause != ByOverride { // else it has limits of other units only

@@ -31,9 +31,10 @@ type Override struct {
 	Stored []storedLimit `json:"limits,omitempty"` // Limits as the store has them
 	Public atomic.Value  `json:"-"`                // what package core makes of it for users
 
-	raw    string // its JSON
-	text   string // of Stored
-	broken error  // why it cannot be read, so that it has no effect, or nil
+	raw    string      // its JSON
+	text   string      // of Stored
+	broken error       // why it cannot be read, so that it has no effect, or nil
+	misfit atomic.Bool // it did not fit the limits of a request, and that was logged
 }
 
 const (

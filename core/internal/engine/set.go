@@ -116,7 +116,7 @@ func newSet(limits []Limit, before *Set) *Set {
 	limits = slices.Clone(limits)
 	s := &Set{Limits: limits}
 	if before != nil {
-		s.plain, s.Keys, s.Units = cmp.Or(before.plain, before), before.Keys, before.Units
+		s.plain, s.Keys, s.Units = cmp.Or(before.plain, before), slices.Clip(before.Keys), slices.Clip(before.Units)
 	}
 	s.findKeys()
 	s.nameApart()
