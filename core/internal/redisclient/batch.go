@@ -191,6 +191,7 @@ func (b *queue) wakeLate() {
 				if now.Before(q.ends) {
 					b.wakeAt(q.ends)
 				} else if !q.ends.IsZero() {
+					q.ends = time.Time{}
 					q.wake()
 				}
 			}

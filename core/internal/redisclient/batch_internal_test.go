@@ -317,14 +317,14 @@ func TestCallersThatLeave(t *testing.T) {
 }
 
 // Each caller leaves when its own context ends, whatever context it has, whether its question was sent or not, and in
-// which order they came. One timer wakes them all.
+// which order they came. One timer wakes them all, each once.
 func TestCallersLeaveInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f, p := newFake(), newPlan()
 		f.hangs.Store(true)
 		f.all.most = fewBatches
 		var all sync.WaitGroup
-		for i, ms := range []int{80, 30, 90, 20, 60, 40, 70, 50, 10, 200} {
+		for i, ms := range []int{80, 31, 90, 20, 30, 32, 70, 33, 10, 200} {
 			limit := time.Duration(ms) * time.Millisecond
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
