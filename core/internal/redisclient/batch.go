@@ -77,7 +77,8 @@ type queue struct {
 	byKey    map[string]*Question // the first one of each key
 	turns    []*Question          // the same, in the order in which they leave
 	inFlight int                  // batches that somebody waits for
-	starting bool                 // one of them is not filled yet
+	ending   int                  // batches that were answered, whose senders let the callers go first
+	starting bool                 // a batch in flight is not filled yet
 	sentAt   time.Time            // when the latest batch was
 	timed    bool                 // a timer will start the next one
 	calls    []*call              // that have not ended
@@ -250,7 +251,7 @@ func (b *queue) start() {
 // maySend reports whether another batch may be sent. Then the caller has it sent.
 func (b *queue) maySend() bool {
 	if len(b.turns) == 0 || b.starting || b.inFlight >= b.server.most ||
-		b.inFlight >= b.server.few && time.Since(b.sentAt) < longWait {
+		b.inFlight+b.ending >= b.server.few && time.Since(b.sentAt) < longWait {
 		return false
 	}
 	b.inFlight++
@@ -368,6 +369,12 @@ func (c *call) leave() {
 func (c *call) end() (again bool) {
 	c.mu.Lock()
 	c.ended = true
+	if c.abandoned {
+		c.server.abandoned.Add(-1)
+	} else {
+		c.inFlight--
+	}
+	c.ending++
 	c.calls = slices.DeleteFunc(c.calls, func(other *call) bool { return other == c })
 	c.mu.Unlock()
 	for _, first := range c.firsts {
@@ -389,10 +396,6 @@ func (c *call) end() (again bool) {
 	if c.Err() == nil {
 		c.spare = c.done
 	}
-	if c.abandoned {
-		c.server.abandoned.Add(-1)
-	} else {
-		c.inFlight--
-	}
+	c.ending--
 	return c.maySend()
 }

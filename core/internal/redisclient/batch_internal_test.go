@@ -230,6 +230,20 @@ func TestQuestionsWaitForABatch(t *testing.T) {
 	})
 }
 
+// In a process without CPU time the senders of batches that were answered may have their turn much later. They delay no
+// question by more than 5 ms.
+func TestAnsweredBatches(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f, p := newFake(), newPlan()
+		b := p.queueOf(f.Conn, f.all)
+		b.ending, b.sentAt = mostBatches, time.Now()
+		begun := time.Now()
+		if err := f.ask(p, "k"); err != nil || time.Since(begun) != longWait {
+			t.Errorf("%v after %v, want an answer after %v", err, time.Since(begun), longWait)
+		}
+	})
+}
+
 // What is merged into several logs goes together, and counts by its entries, unless it rewrites the logs.
 func TestMergesGoTogether(t *testing.T) {
 	testMerges(t, false, []int{1, 1, 135})
