@@ -39,12 +39,6 @@ type entry struct {
 	from  int64 // the instant from which on they come back to a token bucket, in nanoseconds
 }
 
-func (s *Store) set(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = now.UnixMicro()
-}
-
 // Advance moves the store's time on.
 func (s *Store) Advance(d time.Duration) {
 	s.mu.Lock()
@@ -71,20 +65,6 @@ func Failure(s *Store) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fail
-}
-
-// save returns a function that restores the logs of takes.
-func (s *Store) save(takes []store.Take) (restore func()) {
-	saved := make(map[*log]log, len(takes))
-	for _, t := range takes {
-		g := s.log(&t.Key, t.Limit)
-		saved[g] = *g
-	}
-	return func() {
-		for g, old := range saved {
-			*g = old
-		}
-	}
 }
 
 // log returns the log of a limit, without the entries that no question about it needs any more.

@@ -75,7 +75,7 @@ func (x *run) step(s *step) error {
 	if s.pause > 0 {
 		x.Advance(s.pause)
 	}
-	x.want.set(x.Now())
+	x.want.now = x.Now().UnixMicro()
 	x.n.operations++
 	return s.do(x)
 }
@@ -228,6 +228,20 @@ func (x *run) order(requests []*request, got [][]store.Answer) error {
 		x.note(requests[i], got[i])
 	}
 	return nil
+}
+
+// save returns a function that restores the logs of takes.
+func (s *Store) save(takes []store.Take) (restore func()) {
+	saved := make(map[*log]log, len(takes))
+	for _, t := range takes {
+		g := s.log(&t.Key, t.Limit)
+		saved[g] = *g
+	}
+	return func() {
+		for g, old := range saved {
+			*g = old
+		}
+	}
 }
 
 // compare compares the answers to a request, which the definition executes. Others may have been sent at the same time.
