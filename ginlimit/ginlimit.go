@@ -27,7 +27,7 @@ func From(l *core.Limiter) gin.HandlerFunc {
 	deny, fail := adapter.Bound(core.Bind[*gin.Context](l, answerDenied, answerError))
 	return func(c *gin.Context) {
 		own := c.Request
-		defer func() { adapter.KeepForm(own, c.Request) }()
+		defer func() { adapter.PassBack(own, c.Request) }()
 		h := c.Writer.Header()
 		d, err := l.Check(request{c})
 		d.SetHeaders(h)

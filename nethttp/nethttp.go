@@ -32,7 +32,7 @@ func FromRequest(l *core.Limiter, of func(*http.Request) adapter.Targeter) func(
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			own := r
-			defer func() { adapter.KeepForm(own, r) }()
+			defer func() { adapter.PassBack(own, r) }()
 			seen := of(r)
 			var k *keeper
 			if keeps {

@@ -111,9 +111,13 @@ func PeerOf(r *http.Request) Peer {
 	return Peer{Unix: ok && strings.HasPrefix(local.Network(), "unix")}
 }
 
-// KeepForm is for adapters on net/http, deferred where a request may be copied, as with another context. A server
-// removes the files of a form that was parsed with its own request only, so that one gets the form of the copy.
-func KeepForm(own, copied *http.Request) {
+// PassBack is for adapters on net/http, deferred where a request may be copied, as with another context. It gives the
+// server's own request what handlers have left in the copy: the route's pattern, which middleware in front names spans
+// and metrics by, and the form, whose files the server removes.
+func PassBack(own, copied *http.Request) {
+	if own.Pattern != copied.Pattern {
+		own.Pattern = copied.Pattern
+	}
 	if own.MultipartForm == nil {
 		own.MultipartForm = copied.MultipartForm
 	}

@@ -65,7 +65,7 @@ func Adapter(t *testing.T, c AdapterConfig) {
 	t.Run("Trailers", func(t *testing.T) { trailers(t, serve) })
 	if c.Handler != nil {
 		t.Run("Responses", func(t *testing.T) { responses(t, c.Handler) })
-		t.Run("Uploads", func(t *testing.T) { uploads(t, c.Handler) })
+		t.Run("Copies", func(t *testing.T) { copies(t, c.Handler) })
 	}
 }
 

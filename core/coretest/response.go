@@ -281,16 +281,17 @@ func (e *refundServer) exchange(t *testing.T, upgrade bool) (client, asked int) 
 	return client, inner
 }
 
-// uploads checks that a server's own request has the form that a handler has parsed, if it has that without limiters,
-// since the server removes the files of that form only.
-func uploads(t *testing.T, m mount) {
+// copies checks that a server's own request has what handlers have set in theirs, if it has that without limiters:
+// a form, since the server removes the files of its own request's form only, and the pattern of a route.
+func copies(t *testing.T, m mount) {
 	l := limiterFor(t, core.NewMemoryStore(), core.InFlight(1), core.ByIP(), core.WithDecisionInContext())
 	for desc, end := range map[string]http.HandlerFunc{"return": silent, "panic": panics} {
-		hasForm := func(limiters ...*core.Limiter) bool {
+		left := func(limiters ...*core.Limiter) (hasForm bool, pattern string) {
 			const body = "--x\r\nContent-Disposition: form-data; name=f; filename=f\r\n\r\nfile\r\n--x--\r\n"
 			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 			r.Header.Set("Content-Type", "multipart/form-data; boundary=x")
 			h := m(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Pattern += "POST /" // as http.ServeMux does
 				if err := r.ParseMultipartForm(1 << 10); err != nil {
 					t.Error(err)
 				}
@@ -300,10 +301,12 @@ func uploads(t *testing.T, m mount) {
 				defer func() { recover() }()
 				h.ServeHTTP(httptest.NewRecorder(), r)
 			}()
-			return r.MultipartForm != nil
+			return r.MultipartForm != nil, r.Pattern
 		}
-		if with, without := hasForm(l, l), hasForm(); with != without {
-			t.Errorf("%s: the request has a form: %v, without limiters %v", desc, with, without)
+		form, pattern := left(l, l)
+		if hasForm, isPattern := left(); form != hasForm || pattern != isPattern {
+			t.Errorf("%s: the request has a form: %v, and the pattern %q; without limiters %v, %q",
+				desc, form, pattern, hasForm, isPattern)
 		}
 	}
 }

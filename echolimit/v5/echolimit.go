@@ -29,7 +29,7 @@ func From(l *core.Limiter) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
 			own := c.Request()
-			defer func() { adapter.KeepForm(own, c.Request()) }()
+			defer func() { adapter.PassBack(own, c.Request()) }()
 			h := c.Response().Header()
 			d, err := l.Check(request{c})
 			d.SetHeaders(h)
