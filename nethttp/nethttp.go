@@ -50,10 +50,13 @@ func FromRequest(l *core.Limiter, of func(*http.Request) adapter.Targeter) func(
 			case !d.Allowed:
 				adapter.Refuse(w, http.StatusTooManyRequests, func(w http.ResponseWriter) { deny(w, r, d) })
 			default:
+				response := d.Response()
 				if ctx, asked := d.Context(r.Context()); asked {
-					r = r.WithContext(ctx)
+					if r = r.WithContext(ctx); response != nil {
+						response.Copied(of(r))
+					}
 				}
-				d.Serve(func() int { return serve(next, w, r, d.Response()) })
+				d.Serve(func() int { return serve(next, w, r, response) })
 			}
 		})
 	}

@@ -31,6 +31,9 @@ type Asker interface{ Status(status int) }
 // Init prepares a zero Response for a request that is about to be served.
 func (r *Response) Init(of Request) { r.request, r.ctx = of, of.Context() }
 
+// Copied is called before the request is served if handlers get a copy of it, for the callback to get that as well.
+func (r *Response) Copied(to Request) { r.request = to }
+
 // Request returns the request.
 func (r *Response) Request() Request { return r.request }
 

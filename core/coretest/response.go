@@ -281,10 +281,19 @@ func (e *refundServer) exchange(t *testing.T, upgrade bool) (client, asked int) 
 	return client, inner
 }
 
-// copies checks that a server's own request has what handlers have set in theirs, if it has that without limiters:
-// a form, since the server removes the files of its own request's form only, and the pattern of a route.
+// copies checks that a server's own request has what handlers have set in theirs, if it has that without limiters: a
+// form, since the server removes the files of its own request's form only, and the pattern of a route. WithRefund gets
+// the request that handlers get.
 func copies(t *testing.T, m mount) {
-	l := limiterFor(t, core.NewMemoryStore(), core.InFlight(1), core.ByIP(), core.WithDecisionInContext())
+	asked := 0
+	l := limiterFor(t, core.NewMemoryStore(), core.Limits{core.PerHour(9), core.InFlight(1)}, core.ByIP(),
+		core.WithDecisionInContext(), core.WithRefund(func(ctx context.Context, _ int) bool {
+			asked++
+			if _, ok := core.DecisionFrom(ctx); !ok {
+				t.Error("the callback of WithRefund gets another request than handlers do")
+			}
+			return false
+		}))
 	for desc, end := range map[string]http.HandlerFunc{"return": silent, "panic": panics} {
 		left := func(limiters ...*core.Limiter) (hasForm bool, pattern string) {
 			const body = "--x\r\nContent-Disposition: form-data; name=f; filename=f\r\n\r\nfile\r\n--x--\r\n"
@@ -308,5 +317,8 @@ func copies(t *testing.T, m mount) {
 			t.Errorf("%s: the request has a form: %v, and the pattern %q; without limiters %v, %q",
 				desc, form, pattern, hasForm, isPattern)
 		}
+	}
+	if asked != 4 {
+		t.Errorf("asked %d times, want 4", asked)
 	}
 }
