@@ -13,7 +13,8 @@ import (
 // Unlimited is set.
 type Override struct {
 	// Limits replace the key's limits of the same units. Where windows are equal, what was used stays used: a larger
-	// quota admits the difference at once, and a smaller one needs no reset. Another window begins with an empty log.
+	// quota admits the difference at once, and a smaller one needs no reset. So there a limit without an [Algorithm]
+	// counts as that which it replaces. Another window, or rate of a token bucket, begins with nothing used.
 	// Limits of other units, of other keys and of requests in flight stay.
 	Limits Limits
 

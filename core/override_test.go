@@ -128,6 +128,22 @@ func TestOverrideUnlimitedRecords(t *testing.T) {
 	})
 }
 
+// A limit of an override counts as that which it replaces, since texts of limits, as on the page, name no algorithm.
+// They name bursts, so a token bucket is replaced by a log, which begins with nothing used.
+func TestOverrideCountsAlike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for limit, left := range map[core.Limit]int{
+			core.PerDay(2): 3, core.PerDay(2).With(core.FixedWindow): 3, core.PerDay(2).With(core.SlidingCounter): 3,
+			core.TokenBucket(core.PerDay(2), 2): 5,
+		} {
+			l := newLimiter(t, core.Limits{limit, core.PerHour(99)}, core.WithOverrides())
+			admits(t, l, "k", 2)
+			overrideIn(t, l, "k", core.Override{Limits: core.Limits{core.PerDay(5), core.PerHour(50)}})
+			admits(t, l, "k", left)
+		}
+	})
+}
+
 // An override does not lift a ban: a client whose limits deny nothing is told when the ban ends, as others are.
 func TestOverrideLiftsNoBan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

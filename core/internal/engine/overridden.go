@@ -72,7 +72,7 @@ func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
 		}
 	}
 	if o.Limits != nil {
-		fresh, err := e.compile(o.Limits, s.Limits[first].key, "Override")
+		fresh, err := e.compile(o.counting(s.Limits, replaces), s.Limits[first].key, "Override")
 		if err != nil {
 			return nil, err
 		}
@@ -92,6 +92,23 @@ func (e *Engine) newOverridden(s *Set, k *Key, o *Override) (*Set, error) {
 	}
 	with := newSet(limits, s)
 	return with, e.admit(with)
+}
+
+// counting returns the limits of an override that has some. One without an algorithm counts as the limit does that it
+// replaces, if their windows are equal, so that what was used stays used: texts of limits cannot name an algorithm.
+func (o *Override) counting(before []Limit, replaces func(Limit) bool) []Given {
+	limits := slices.Clone(o.Limits)
+	for i := range limits {
+		g := &limits[i]
+		like := slices.IndexFunc(before, func(l Limit) bool {
+			return replaces(l) && l.Unit == g.Unit && l.log.fixed != nil && l.Window == g.Window &&
+				l.log.like.Algorithm != store.TokenBucket
+		})
+		if like >= 0 && g.Algorithm == store.SlidingLog && !g.Calendar.IsSet() {
+			g.Algorithm = before[like].log.like.Algorithm
+		}
+	}
+	return limits
 }
 
 // replaces reports whether the override sets another quota in place of a limit of its key.
