@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -99,6 +100,9 @@ func (d *Decision) SetHeaders(h adapter.HeaderMap) {
 
 // callFields calls the function of WithHeadersFunc.
 func (d *Decision) callFields(h adapter.HeaderMap) {
+	if _, ok := h.(http.Header); !ok {
+		h = anyFields{h}
+	}
 	own := *d // so that only decisions with a function are moved to the heap
 	err := adapter.Guard(func() error {
 		own.limiter.fields(own, h)
@@ -106,6 +110,18 @@ func (d *Decision) callFields(h adapter.HeaderMap) {
 	})
 	own.limiter.panicked(context.Background(), "the function given to WithHeadersFunc has panicked", err)
 }
+
+// anyFields is a header for the user's function. That of an adapter takes names in canonical form and values without
+// line breaks, as core's are.
+type anyFields struct{ adapter.HeaderMap }
+
+func (f anyFields) Get(name string) string { return f.HeaderMap.Get(http.CanonicalHeaderKey(name)) }
+func (f anyFields) Del(name string)        { remove(f.HeaderMap, http.CanonicalHeaderKey(name)) }
+func (f anyFields) Set(name, value string) {
+	f.HeaderMap.Set(http.CanonicalHeaderKey(name), noLineBreaks.Replace(value))
+}
+
+var noLineBreaks = strings.NewReplacer("\r", " ", "\n", " ") // as net/http has it
 
 func (d *Decision) setRetry(h adapter.HeaderMap) {
 	var buf [20]byte

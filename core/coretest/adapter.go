@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sashlimit/sash/core"
+	"github.com/sashlimit/sash/core/adapter"
 )
 
 // AdapterConfig says how to serve with the adapter under test.
@@ -181,6 +182,13 @@ func headerFields(t *testing.T, serve Serve) {
 			"RateLimit-Policy": policies + ", " + policyField,
 			"RateLimit":        `"99-per-hour";r=96;t=3600, "3-per-10s";r=0;t=10`,
 		}},
+		{"by a function", nil, three, []core.Option{core.WithHeadersFunc(func(_ core.Decision, h adapter.HeaderMap) {
+			h.Set("x-note", "a")
+			h.Set("retry-after", "1"+h.Get("retry-AFTER"))
+		})}, 4, problem(fields{
+			"RateLimit-Policy": policyField, "RateLimit": `"3-per-10s";r=0;t=10`, "Cache-Control": "no-store",
+			"Retry-After": "110", "X-Note": "a",
+		})},
 		{"banned by the inner one", hour, three, []core.Option{core.WithBan(1, time.Minute, 30*time.Second)}, 5,
 			problem(fields{"RateLimit-Policy": policies, "Cache-Control": "no-store", "Retry-After": "30"})},
 	} {
