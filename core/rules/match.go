@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -26,6 +27,7 @@ type condition struct {
 	field  string // of match, such as "headers.X-Plan"
 	values []string
 	header string // its name, or empty
+	value  string // its name, or empty
 	key    *key   // of a claim or a value, or nil
 }
 
@@ -40,6 +42,11 @@ func (c *condition) holds(r adapter.Request, t *adapter.Target, ch *choice) (boo
 	case c.header != "":
 		hasLine := func(line string) bool { return has(strings.Trim(line, " \t")) }
 		return slices.ContainsFunc(r.Header(c.header), hasLine), nil
+	}
+	if c.value != "" {
+		if is, ok := r.Value(c.value).(bool); ok { // which is no key
+			return has(strconv.FormatBool(is)), nil
+		}
 	}
 	text, ok, err := textOfKey(ch, c.key)
 	return ok && has(text), err
@@ -100,6 +107,9 @@ func (k *reader) condition(kind string, p place, m *match) (c condition) {
 	name := p.asName()
 	if c.field = kind + "." + name.Value; kind != "headers" {
 		c.key = k.make(strings.TrimSuffix(kind, "s"), name, place{})
+		if kind == "values" {
+			c.value = name.Value
+		}
 	} else {
 		c.header = http.CanonicalHeaderKey(name.Value)
 		if c.field = kind + "." + c.header; m.condition(c.field) != nil {

@@ -32,6 +32,8 @@ func with(target, values string) *request {
 			r.peer = adapter.PeerAddr(tcpAddr(value + ":1234"))
 		case 'A' <= name[0] && name[0] <= 'Z':
 			r.header.Add(name, value)
+		case value == "true":
+			r.values[name] = true
 		default:
 			r.values[name] = value
 		}
@@ -323,7 +325,7 @@ rules:
 - {name: path, match: {path: "/users/{id}"}, key: global, limits: [1/day]}
 - {name: root, match: {path: "/{$}"}, key: global, limits: [1/day]}
 - {name: header, match: {headers: {x-plan: [free, trial]}}, key: global, limits: [1/day]}
-- {name: value, match: {values: {tier: 2}}, key: global, limits: [1/day]}
+- {name: value, match: {values: {tier: [2, true]}}, key: global, limits: [1/day]}
 - {name: claim, match: {claims: {role: admin}}, key: global, limits: [1/day]}
 `, rules.WithClaims(func(claim string) core.Key { return core.ByValue("claim " + claim) }))
 	for _, test := range []struct{ target, values, rule string }{
@@ -343,6 +345,7 @@ rules:
 		{"GET /x", "X-Plan=paid X-Plan=free", "header"},
 		{"GET /x", "tier=2", "value"},
 		{"GET /x", "tier=3", ""},
+		{"GET /x", "tier=true", "value"},
 	} {
 		e := l.Explain(with(test.target, test.values))
 		if e.Err != nil {
