@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -268,6 +269,22 @@ func retryDelay(err error) time.Duration {
 		}
 	}
 	return 0
+}
+
+var seconds = regexp.MustCompile("t=[0-9]+")
+
+// rateLimit returns the field RateLimit with times of a minute or an hour, less what the machine may have taken until
+// then, as whole ones.
+func rateLimit(md metadata.MD) string {
+	return seconds.ReplaceAllStringFunc(strings.Join(md["ratelimit"], " and "), func(s string) string {
+		t, _ := time.ParseDuration(s[len("t="):] + "s")
+		for _, window := range []time.Duration{time.Minute, time.Hour} {
+			if t <= window && t > window-patience {
+				return fmt.Sprintf("t=%.0f", window.Seconds())
+			}
+		}
+		return s
+	})
 }
 
 // expectExhausted checks the error of a denied call, which is within a minute of the first.
