@@ -178,7 +178,7 @@ func ExampleRules() {
 	app.Use(fiberlimit.Rules(set))
 	app.Get("/*", func(c *fiber.Ctx) error { return c.SendStatus(http.StatusOK) })
 	for _, path := range []string{"/login", "/login", "/"} {
-		response, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil))
+		response, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil), -1)
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -205,7 +205,7 @@ func ExampleExplain() {
 		}
 		return c.SendStatus(http.StatusOK)
 	})
-	if _, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil)); err != nil {
+	if _, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil), -1); err != nil {
 		fmt.Println(err)
 	}
 	// Output:

@@ -101,7 +101,7 @@ func ExampleRules() {
 	app.Use(fiberlimit.Rules(set))
 	app.Get("/*", func(c fiber.Ctx) error { return c.SendStatus(http.StatusOK) })
 	for _, path := range []string{"/login", "/login", "/"} {
-		response, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil))
+		response, err := app.Test(httptest.NewRequest(http.MethodGet, path, nil), fiber.TestConfig{})
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -128,7 +128,7 @@ func ExampleExplain() {
 		}
 		return c.SendStatus(http.StatusOK)
 	})
-	if _, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil)); err != nil {
+	if _, err := app.Test(httptest.NewRequest(http.MethodGet, "/", nil), fiber.TestConfig{}); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
