@@ -75,9 +75,9 @@ func ExamplePerMonth() {
 	// Output: true 1 <nil>
 }
 
-// Fifty requests at once, and then ten a second.
+// Fifty requests at once, and then ten a minute.
 func ExampleTokenBucket() {
-	limiter, err := core.New(core.TokenBucket(core.PerSecond(10), 50), core.ByText())
+	limiter, err := core.New(core.TokenBucket(core.PerMinute(10), 50), core.ByText())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -85,7 +85,7 @@ func ExampleTokenBucket() {
 	ctx := context.Background()
 	burst, _ := limiter.AllowN(ctx, "customer 7", 50)
 	next, _ := limiter.Allow(ctx, "customer 7")
-	fmt.Println(burst.Allowed, next.Allowed, next.RetryAfter > 0, next.RetryAfter <= time.Second/10)
+	fmt.Println(burst.Allowed, next.Allowed, next.RetryAfter > 0, next.RetryAfter <= time.Minute/10)
 	// Output: true false true true
 }
 

@@ -204,45 +204,47 @@ func TestHeadersByUnit(t *testing.T) {
 // The function is called after the other fields were set, for all requests that a limit, a ban or an override has
 // decided about, and may change them. It panics without effect.
 func TestWithHeadersFunc(t *testing.T) {
-	var got []core.Decision
-	var text strings.Builder
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
-	defer slog.SetDefault(before)
-	l := newLimiterBy(t, core.PerHour(1), core.ByIP(), core.WithBan(1, time.Minute, time.Minute),
-		core.WithSkip(func(r *http.Request) bool { return r.Method == http.MethodHead }),
-		core.WithHeadersFunc(func(d core.Decision, h adapter.HeaderMap) {
-			got = append(got, d)
-			h.Set("X-Policy", h.Get("RateLimit-Policy"))
-			h.Set("RateLimit-Policy", "mine")
-			panic("boom")
-		}))
-	for i, want := range []http.Header{
-		{
-			"Ratelimit": {`"1-per-hour";r=0;t=3600`}, "Ratelimit-Policy": {"mine"},
-			"X-Policy": {`"1-per-hour";q=1;w=3600`},
-		},
-		{"Ratelimit-Policy": {"mine"}, "X-Policy": {""}, "Retry-After": {"60"}, "Cache-Control": {"no-store"}},
-		{},
-	} {
-		h := make(http.Header)
-		r := from("192.0.2.1:1")
-		if i == 2 {
-			r.Method = http.MethodHead
+	synctest.Test(t, func(t *testing.T) {
+		var got []core.Decision
+		var text strings.Builder
+		before := slog.Default()
+		slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
+		defer slog.SetDefault(before)
+		l := newLimiterBy(t, core.PerHour(1), core.ByIP(), core.WithBan(1, time.Minute, time.Minute),
+			core.WithSkip(func(r *http.Request) bool { return r.Method == http.MethodHead }),
+			core.WithHeadersFunc(func(d core.Decision, h adapter.HeaderMap) {
+				got = append(got, d)
+				h.Set("X-Policy", h.Get("RateLimit-Policy"))
+				h.Set("RateLimit-Policy", "mine")
+				panic("boom")
+			}))
+		for i, want := range []http.Header{
+			{
+				"Ratelimit": {`"1-per-hour";r=0;t=3600`}, "Ratelimit-Policy": {"mine"},
+				"X-Policy": {`"1-per-hour";q=1;w=3600`},
+			},
+			{"Ratelimit-Policy": {"mine"}, "X-Policy": {""}, "Retry-After": {"60"}, "Cache-Control": {"no-store"}},
+			{},
+		} {
+			h := make(http.Header)
+			r := from("192.0.2.1:1")
+			if i == 2 {
+				r.Method = http.MethodHead
+			}
+			d, err := l.Check(r)
+			must(t, err)
+			d.SetHeaders(h)
+			if !maps.EqualFunc(h, want, slices.Equal) {
+				t.Errorf("request %d: %v, want %v", i+1, h, want)
+			}
+			if len(got) != min(i+1, 2) || i < 2 && got[i].Allowed != d.Allowed {
+				t.Errorf("request %d: called with %v", i+1, got)
+			}
 		}
-		d, err := l.Check(r)
-		must(t, err)
-		d.SetHeaders(h)
-		if !maps.EqualFunc(h, want, slices.Equal) {
-			t.Errorf("request %d: %v, want %v", i+1, h, want)
+		if n := strings.Count(text.String(), "the function given to WithHeadersFunc has panicked"); n != 1 {
+			t.Errorf("logged %q", &text)
 		}
-		if len(got) != min(i+1, 2) || i < 2 && got[i].Allowed != d.Allowed {
-			t.Errorf("request %d: called with %v", i+1, got)
-		}
-	}
-	if n := strings.Count(text.String(), "the function given to WithHeadersFunc has panicked"); n != 1 {
-		t.Errorf("logged %q", &text)
-	}
+	})
 }
 
 // A limiter that exists is answered in another way by what an adapter gives it. What a function sets in the header of

@@ -140,50 +140,53 @@ func TestCostsWithoutUnit(t *testing.T) {
 }
 
 func TestUnitsInMiddleware(t *testing.T) {
-	limits := core.Limits{
-		core.PerMinute(5),
-		core.PerMinute(50).Of("tokens"),
-		core.PerMinute(100).Of("bytes").By(core.Global()),
-	}
-	size := func(*http.Request) int { return 30 }
-	tokens := func(r *http.Request) int { return len(r.URL.Query().Get("q")) }
-	serve := func(p core.Policy, opts ...core.Option) func(q string) (status int, fields string) {
-		server := nethttp.New(p, core.ByIP(), opts...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		return func(q string) (int, string) {
-			w := httptest.NewRecorder()
-			server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?q="+q, nil))
-			return w.Code, w.Header().Get("RateLimit")
+	synctest.Test(t, func(t *testing.T) {
+		limits := core.Limits{
+			core.PerMinute(5),
+			core.PerMinute(50).Of("tokens"),
+			core.PerMinute(100).Of("bytes").By(core.Global()),
 		}
-	}
-	get := serve(limits, core.WithCostOf("tokens", tokens), core.WithCostOf("bytes", size))
-	for _, step := range []struct {
-		q      string
-		status int
-		fields string
-	}{
-		{
-			strings.Repeat("x", 20), 200,
-			`"5-per-minute";r=4;t=60, "50-tokens-per-minute";r=30;t=60, "100-bytes-per-minute";r=70;t=60`,
-		},
-		{"", 200, `"5-per-minute";r=3;t=60, "100-bytes-per-minute";r=40;t=60`},
-		{strings.Repeat("x", 31), 429, `"50-tokens-per-minute";r=30;t=60`},
-		{strings.Repeat("x", 51), 429, `"50-tokens-per-minute";r=30`},
-		{"x", 200, `"5-per-minute";r=2;t=60, "50-tokens-per-minute";r=29;t=60, "100-bytes-per-minute";r=10;t=60`},
-		{"x", 429, `"100-bytes-per-minute";r=10;t=60`},
-	} {
-		if status, fields := get(step.q); status != step.status || fields != step.fields {
-			t.Errorf("%q: %d %s, want %d %s", step.q, status, fields, step.status, step.fields)
+		size := func(*http.Request) int { return 30 }
+		tokens := func(r *http.Request) int { return len(r.URL.Query().Get("q")) }
+		serve := func(p core.Policy, opts ...core.Option) func(q string) (status int, fields string) {
+			served := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+			server := nethttp.New(p, core.ByIP(), opts...)(served)
+			return func(q string) (int, string) {
+				w := httptest.NewRecorder()
+				server.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?q="+q, nil))
+				return w.Code, w.Header().Get("RateLimit")
+			}
 		}
-	}
-	get = serve(core.PerMinute(5), core.WithCostOf("requests", tokens))
-	for _, step := range []struct {
-		q      string
-		status int
-	}{{"xxx", 200}, {"xxx", 429}, {"", 200}, {"xx", 200}, {"x", 429}} {
-		if status, _ := get(step.q); status != step.status {
-			t.Errorf("a cost of %d requests: %d, want %d", len(step.q), status, step.status)
+		get := serve(limits, core.WithCostOf("tokens", tokens), core.WithCostOf("bytes", size))
+		for _, step := range []struct {
+			q      string
+			status int
+			fields string
+		}{
+			{
+				strings.Repeat("x", 20), 200,
+				`"5-per-minute";r=4;t=60, "50-tokens-per-minute";r=30;t=60, "100-bytes-per-minute";r=70;t=60`,
+			},
+			{"", 200, `"5-per-minute";r=3;t=60, "100-bytes-per-minute";r=40;t=60`},
+			{strings.Repeat("x", 31), 429, `"50-tokens-per-minute";r=30;t=60`},
+			{strings.Repeat("x", 51), 429, `"50-tokens-per-minute";r=30`},
+			{"x", 200, `"5-per-minute";r=2;t=60, "50-tokens-per-minute";r=29;t=60, "100-bytes-per-minute";r=10;t=60`},
+			{"x", 429, `"100-bytes-per-minute";r=10;t=60`},
+		} {
+			if status, fields := get(step.q); status != step.status || fields != step.fields {
+				t.Errorf("%q: %d %s, want %d %s", step.q, status, fields, step.status, step.fields)
+			}
 		}
-	}
+		get = serve(core.PerMinute(5), core.WithCostOf("requests", tokens))
+		for _, step := range []struct {
+			q      string
+			status int
+		}{{"xxx", 200}, {"xxx", 429}, {"", 200}, {"xx", 200}, {"x", 429}} {
+			if status, _ := get(step.q); status != step.status {
+				t.Errorf("a cost of %d requests: %d, want %d", len(step.q), status, step.status)
+			}
+		}
+	})
 }
 
 // A call of Wait behind another, with a deadline, takes nothing of other units, and does not wait for them.

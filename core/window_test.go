@@ -69,7 +69,7 @@ func TestWindowsOfSeveralKeys(t *testing.T) {
 	all := core.By(func(context.Context) (string, error) { return "everybody", nil })
 	user := core.By(func(context.Context) (string, error) { return "", core.ErrNoKey })
 	l := newLimiterBy(t, core.Limits{
-		core.PerMinute(5), core.PerHour(50).By(all), core.PerMinute(7).With(core.FixedWindow), core.InFlight(3),
+		core.PerMinute(5), core.PerHour(50).By(all), core.PerDay(7).With(core.FixedWindow), core.InFlight(3),
 	}, user, core.WithShadow(core.PerMinute(1)))
 	windowsOf(t, core.Decision{}, 0) // no limit was asked
 	d := allow(t, l, "u", 2)
