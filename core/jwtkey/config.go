@@ -202,22 +202,22 @@ func (v *verifier) key(token *jwt.Token) (key any, err error) {
 }
 
 // fits reports whether a key has a type and strength with which a method is safe.
-func fits(method jwt.SigningMethod, key any) bool {
+func fits(method jwt.SigningMethod, key any) (safe bool) {
 	switch m := method.(type) {
 	case *jwt.SigningMethodHMAC:
 		k, ok := key.([]byte)
-		return ok && len(k) >= m.Hash.Size()
+		safe = ok && len(k) >= m.Hash.Size()
 	case *jwt.SigningMethodRSA, *jwt.SigningMethodRSAPSS:
 		k, ok := key.(*rsa.PublicKey)
-		return ok && k != nil && k.N != nil && k.N.BitLen() >= 2048
+		safe = ok && k != nil && k.N != nil && k.N.BitLen() >= 2048
 	case *jwt.SigningMethodECDSA:
 		k, ok := key.(*ecdsa.PublicKey)
-		return ok && k != nil && k.Curve != nil && k.Params().BitSize == m.CurveBits
+		safe = ok && k != nil && k.Curve != nil && k.Params().BitSize == m.CurveBits
 	case *jwt.SigningMethodEd25519:
 		k, ok := key.(ed25519.PublicKey)
-		return ok && len(k) == ed25519.PublicKeySize
+		safe = ok && len(k) == ed25519.PublicKeySize
 	}
-	return false
+	return safe
 }
 
 // faults are the mistakes of a configuration.
