@@ -147,50 +147,10 @@ func TestClockBeforeCalendar(t *testing.T) {
 	}
 }
 
-// What was counted is settled in its period and, of a sliding counter, in the next one. A bucket gets back what has not
-// come back already, and is never more than full or empty.
+// A take from before a reset makes no room when it is settled.
 func TestSettle(t *testing.T) {
 	const minute = 60e6
-	window := func(a store.Algorithm) store.Limit { return *definition.Limits(10, time.Minute)[a] }
-	calendar := window(store.FixedWindow)
-	calendar.Calendar = &store.Calendar{0, 10 * minute, 11 * minute, 12 * minute}
-	for _, c := range []struct {
-		desc  string
-		limit store.Limit
-		after int64 // microseconds from the take of 6 units, at the beginning of a minute, to its settlement
-		cost  int
-		used  int // if it is settled
-	}{
-		{"window", window(store.FixedWindow), minute - 1, 2, 2},
-		{"window, undone", window(store.FixedWindow), minute - 1, 0, 0},
-		{"window, more", window(store.FixedWindow), minute - 1, 25, 25},
-		{"window, too late", window(store.FixedWindow), minute, 2, 0},
-		{"calendar", calendar, minute - 1, 2, 2},
-		{"calendar, too late", calendar, minute, 2, 0},
-		{"calendar, beyond it", calendar, 10 * minute, 2, 0},
-		{"counter", window(store.SlidingCounter), minute / 2, 2, 2},
-		{"counter, the next period", window(store.SlidingCounter), minute + minute/2, 2, 1},
-		{"counter, too late", window(store.SlidingCounter), 2 * minute, 2, 0},
-		{"bucket", window(store.TokenBucket), 0, 2, 2},
-		{"bucket, half back", window(store.TokenBucket), minute * 3 / 10, 5, 2},
-		{"bucket, all back", window(store.TokenBucket), minute * 6 / 10, 2, 0},
-		{"bucket, more than it has", window(store.TokenBucket), 0, 500, 10},
-	} {
-		begin := int64(10 * minute)
-		v := new(counter.State).At(&c.limit, begin)
-		period := v.Period()
-		v.Add(6)
-		s := v.State
-		if v = s.At(&c.limit, begin+c.after); v.Settle(period, 6, c.cost) {
-			s = v.State
-		}
-		if v = s.At(&c.limit, begin+c.after); v.Used() != c.used && c.after < 10*minute {
-			t.Errorf("%s: %d used, want %d", c.desc, v.Used(), c.used)
-		} else if c.after == 10*minute && s.Units != 6 {
-			t.Errorf("%s: %+v was settled", c.desc, s)
-		}
-	}
-	for _, l := range definition.Limits(10, time.Minute)[1:] { // a take from before a reset makes no room
+	for _, l := range definition.Limits(10, time.Minute)[1:] {
 		v := new(counter.State).At(l, 10*minute)
 		period := v.Period()
 		for _, now := range []int64{10 * minute, 11 * minute} { // of a sliding counter, the period before
