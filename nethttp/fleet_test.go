@@ -161,25 +161,3 @@ func TestTransportTooManyPauses(t *testing.T) {
 		}
 	})
 }
-
-// A Retry-After that is over when it arrives is no pause, and no reason for a warning.
-func TestTransportPausesOfNoLength(t *testing.T) {
-	var lines strings.Builder
-	usual := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
-	defer slog.SetDefault(usual)
-	for _, retryAfter := range []string{"0", "Mon, 02 Jan 2006 15:04:05 GMT"} {
-		l := newLimiter(t, core.PerSecond(100), core.ByText(), core.WithOverrides())
-		sent := 0
-		tr := &nethttp.Transport{Limiter: l, Base: tripper(func(*http.Request) (*http.Response, error) {
-			if sent++; sent == 1 {
-				return refusal(retryAfter, http.NoBody), nil
-			}
-			return httptest.NewRecorder().Result(), nil
-		})}
-		response, err := tr.RoundTrip(httptest.NewRequest(http.MethodGet, "http://example.com", http.NoBody))
-		if err != nil || response.StatusCode != http.StatusOK || sent != 2 || lines.Len() > 0 {
-			t.Errorf("%s: %v, %d sent, log %q; want the second answer", retryAfter, err, sent, lines.String())
-		}
-	}
-}
