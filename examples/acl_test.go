@@ -18,6 +18,9 @@ import (
 	"github.com/sashlimit/sash/core/redisstream"
 )
 
+// patient is for a busy machine.
+var patient = core.WithTimeout(10 * time.Second)
+
 // redisUser returns what docs/operating.md says of the Redis user: the page, and the lines that make the user.
 func redisUser(t *testing.T) (page string, lines []string) {
 	t.Helper()
@@ -58,7 +61,7 @@ func TestUserOfRedis(t *testing.T) {
 	decides := func(store core.Store, limit core.Limit) {
 		t.Helper()
 		l, err := core.New(limit, core.ByText(), core.WithStore(store), core.WithFailure(core.FailClosed),
-			core.WithTimeout(10*time.Second)) // the machine may be busy
+			patient)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +81,7 @@ func TestUserOfRedis(t *testing.T) {
 
 	overrides := func(store core.Store) error {
 		l, err := core.New(core.PerHour(1), core.ByText(), core.WithStore(store), core.WithName("o"),
-			core.WithOverrides())
+			core.WithOverrides(), patient)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +112,7 @@ func TestUserOfRedis(t *testing.T) {
 
 	logs := redisstore.New(user(lines[0], lines[1])) // without what other algorithms need
 	decides(logs, core.PerDay(1))
-	l, err := core.New(core.PerDay(9), core.ByText(), core.WithStore(logs), core.WithFailure(core.FailClosed))
+	l, err := core.New(core.PerDay(9), core.ByText(), core.WithStore(logs), core.WithFailure(core.FailClosed), patient)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +146,7 @@ func TestUserOfSeveralServers(t *testing.T) {
 	allows := func(client redisstore.Client) {
 		t.Helper()
 		l, err := core.New(core.PerHour(9), core.ByText(), core.WithName("acl"), core.WithStore(redisstore.New(client)),
-			core.WithFailure(core.FailClosed), core.WithTimeout(10*time.Second))
+			core.WithFailure(core.FailClosed), patient)
 		if err != nil {
 			t.Fatal(err)
 		}
