@@ -186,6 +186,8 @@ func TestLeftTake(t *testing.T) {
 	server := redisserver.Start(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { rdb.Close() })
+	begins := make(begins, 100)
+	rdb.AddHook(begins)
 	s, l, key := redisstore.New(rdb), sliding(1, time.Hour), store.NewKey("test", "k")
 	take := func(ctx context.Context) error {
 		takes := []store.Take{{Key: key, Limit: l, Cost: 1, ID: 7}}
@@ -193,11 +195,9 @@ func TestLeftTake(t *testing.T) {
 	}
 	must(t, take(t.Context())) // so that there is a connection
 	must(t, s.Reset(t.Context(), key, []*store.Limit{l}, 0))
-	ctx, cancel := context.WithCancel(t.Context())
 	server.Pause()
-	time.AfterFunc(50*time.Millisecond, cancel)
 	var left *store.LeftError
-	if err := take(ctx); !errors.As(err, &left) {
+	if err := take(begins.cancels(t.Context(), key)); !errors.As(err, &left) {
 		t.Fatalf("%v, want a LeftError", err)
 	}
 	server.Resume()

@@ -79,6 +79,31 @@ func (b begins) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// cancels returns a context that is canceled when the next command of a key begins.
+func (b begins) cancels(ctx context.Context, key store.Key) context.Context {
+	b.forget()
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		b.wait(key)
+	}()
+	return ctx
+}
+
+// wait returns when the next command of a key begins.
+func (b begins) wait(key store.Key) {
+	for !strings.Contains(<-b, key.String()) {
+		continue
+	}
+}
+
+// forget drops what has begun so far.
+func (b begins) forget() {
+	for len(b) > 0 {
+		<-b
+	}
+}
+
 // size is how many entries a server has of a key.
 func (x *apart) size(server int, key store.Key) int64 {
 	x.Helper()
@@ -104,9 +129,7 @@ func (x *apart) becomes(server int, want int64) {
 func TestInTurnWithoutAnAnswer(t *testing.T) {
 	x := newApart(t)
 	x.servers[1].Pause()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := x.take(ctx, x.keys[0], x.keys[1])
+	_, err := x.take(x.begins.cancels(t.Context(), x.keys[1]), x.keys[0], x.keys[1])
 	x.servers[1].Resume()
 	var left *store.LeftError
 	if !errors.As(err, &left) {
@@ -127,14 +150,7 @@ func TestInTurnGivesBackLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.servers[1].Pause()
-	for len(x.begins) > 0 {
-		<-x.begins
-	}
-	begun := func(key store.Key) {
-		for !strings.Contains(<-x.begins, key.String()) {
-			continue
-		}
-	}
+	x.begins.forget()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	type result struct {
@@ -146,10 +162,10 @@ func TestInTurnGivesBackLater(t *testing.T) {
 		answers, err := x.take(ctx, x.keys[0], x.keys[1])
 		done <- result{answers, err}
 	}()
-	begun(x.keys[1]) // so the first server has answered
+	x.begins.wait(x.keys[1]) // so the first server has answered
 	x.servers[0].Pause()
 	x.servers[1].Resume()
-	begun(x.keys[0]) // the settlement
+	x.begins.wait(x.keys[0]) // the settlement
 	cancel()
 	if r := <-done; r.err != nil || !r.answers[1].Known || r.answers[1].Allowed {
 		t.Errorf("%+v, want a denial", r)
