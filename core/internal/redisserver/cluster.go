@@ -48,7 +48,7 @@ func StartCluster(tb testing.TB, masters int) *Cluster {
 	}
 	for _, node := range c.nodes {
 		var info string
-		if !poll(readyTimeout, func() bool {
+		if !poll(func() bool {
 			info = node.info("CLUSTER", "INFO")
 			return field(info, "cluster_state") == "ok" &&
 				field(info, "cluster_known_nodes") == strconv.Itoa(masters) &&

@@ -34,7 +34,7 @@ func StartFailover(tb testing.TB, sentinels int) *Failover {
 		MasterName, f.Master.Addr(), sentinels)
 	for _, s := range f.Sentinels {
 		var info string
-		if !poll(readyTimeout, func() bool {
+		if !poll(func() bool {
 			info = s.info("INFO", "sentinel") + s.info("SENTINEL", "REPLICAS", MasterName)
 			return field(info, "master0") == complete && strings.Contains(info, "master-link-status ok")
 		}) {

@@ -23,7 +23,7 @@ func (s *Server) Busy() {
 	}
 	defer conn.Close() // the script runs on
 	s.tb.Cleanup(func() { _, _ = s.do(doTimeout, []string{"SCRIPT", "KILL"}) })
-	if !poll(readyTimeout, func() bool { return strings.HasPrefix(s.info("PING"), "BUSY") }) {
+	if !poll(func() bool { return strings.HasPrefix(s.info("PING"), "BUSY") }) {
 		s.tb.Fatalf("redisserver: %s is not busy, but says %s", s.Addr(), s.info("PING"))
 	}
 }
@@ -44,7 +44,7 @@ func (s *Server) FailSaves(fail bool) {
 	}
 	var info string
 	saved := false
-	if !poll(readyTimeout, func() bool {
+	if !poll(func() bool {
 		info = s.info("INFO", "persistence")
 		switch {
 		case field(info, "rdb_bgsave_in_progress") != "0": // its child would write on when the server is killed
@@ -92,7 +92,7 @@ func (s *Server) RestartLoading() {
 		{"EVAL", fill, "0", load.keys, load.bytes},
 		{"SAVE"},
 	} {
-		if _, err := s.do(startTimeout, command); err != nil {
+		if _, err := s.do(readyTimeout, command); err != nil {
 			s.tb.Fatalf("redisserver: %.40q to %s: %v", command, s.Addr(), err)
 		}
 	}
@@ -109,7 +109,7 @@ func (s *Server) FinishLoading() {
 	if _, err := s.do(doTimeout, []string{"CONFIG", "SET", "key-load-delay", "0"}); err != nil && isLoading(s) {
 		s.Restart() // Redis 6 takes no settings while it loads
 	}
-	if !poll(startTimeout, s.answers) {
+	if !poll(s.answers) {
 		s.tb.Fatalf("redisserver: %s still loads:\n%s", s.Addr(), s.info("INFO", "persistence"))
 	}
 }

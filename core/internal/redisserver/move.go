@@ -55,7 +55,7 @@ func (m *Move) End() {
 	moved := fmt.Sprintf("MOVED %d %s", m.slot, m.to.Addr())
 	for _, node := range m.c.nodes {
 		var says string
-		if !poll(readyTimeout, func() bool {
+		if !poll(func() bool {
 			says = node.info("EXISTS", m.key)
 			return says == moved || node == m.to && (says == "0" || says == "1")
 		}) {

@@ -41,8 +41,8 @@ func isFree(port int) bool {
 }
 
 // poll asks, ever less often, until the answer is yes or time is up.
-func poll(timeout time.Duration, done func() bool) bool {
-	deadline := time.After(timeout)
+func poll(done func() bool) bool {
+	deadline := time.After(readyTimeout)
 	for wait := time.Millisecond; !done(); wait = min(2*wait, 50*time.Millisecond) {
 		select {
 		case <-deadline:

@@ -19,9 +19,8 @@ import (
 )
 
 const (
-	doTimeout    = 10 * time.Second // see Server.Timeout
-	startTimeout = 30 * time.Second // for a server to answer its first command
-	readyTimeout = 60 * time.Second // for a cluster or a replica to agree
+	doTimeout    = time.Minute     // see Server.Timeout
+	readyTimeout = 2 * time.Minute // for a server to answer, or a cluster or a replica to agree, also without CPU time
 	portAttempts = 10
 )
 
@@ -30,7 +29,7 @@ const (
 // Addr, URL and Do, which any may call.
 type Server struct {
 	// Timeout bounds each Do, from dialling to the last byte of the reply. It is
-	// 10 s at first.
+	// a minute at first.
 	Timeout time.Duration
 
 	// Password, if there is one, is what Do logs in with as the default user. It
@@ -63,7 +62,7 @@ func StartReplica(tb testing.TB, of *Server) *Server {
 	tb.Helper()
 	s := Start(tb, "--replicaof", "127.0.0.1", strconv.Itoa(of.port))
 	var info string
-	if !poll(readyTimeout, func() bool {
+	if !poll(func() bool {
 		info = s.info("INFO", "replication")
 		return field(info, "master_link_status") == "up"
 	}) {
@@ -115,7 +114,7 @@ func (s *Server) Pause() {
 	if err := s.proc.signal(stopSignal); err != nil {
 		s.tb.Fatalf("redisserver: pause %s: %v", s.Addr(), err)
 	}
-	if !poll(startTimeout, s.proc.stopped) { // until then it may answer
+	if !poll(s.proc.stopped) { // until then it may answer
 		s.tb.Fatalf("redisserver: %s was not paused", s.Addr())
 	}
 }
@@ -265,7 +264,7 @@ func (s *Server) launch(ready func() bool, more ...string) error {
 	}
 	s.proc = proc
 
-	answers := poll(startTimeout, func() bool { return proc.exited() || ready() })
+	answers := poll(func() bool { return proc.exited() || ready() })
 	output, _ := os.ReadFile(log.Name()) // to say more about a failure, so its own is no matter
 	switch {
 	case proc.exited() && strings.Contains(string(output), syscall.EADDRINUSE.Error()[1:]):
@@ -273,7 +272,7 @@ func (s *Server) launch(ready func() bool, more ...string) error {
 	case proc.exited():
 		return fmt.Errorf("redis-server %q ended with %v:\n%s", args, proc.state(), output)
 	case !answers:
-		return fmt.Errorf("redis-server %q does not answer after %v:\n%s", args, startTimeout, output)
+		return fmt.Errorf("redis-server %q does not answer after %v:\n%s", args, readyTimeout, output)
 	}
 	return nil
 }

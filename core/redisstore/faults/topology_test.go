@@ -255,7 +255,6 @@ func TestFailover(t *testing.T) {
 			admitted := r.warm(l, "k", 15).admitted
 			replicated(t, f, 15)
 			r.inject(func() {
-				f.Master.Timeout = time.Minute
 				// A large write stops the way to the replica up, so that what comes after it stays in the master.
 				f.Replica.Pause()
 				do(t, f.Master, "EVAL", "redis.call('SET', 'large', string.rep('x', 20000000))", "0")
