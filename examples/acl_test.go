@@ -155,6 +155,9 @@ func TestUserOfSeveralServers(t *testing.T) {
 		}
 	}
 	for _, node := range cluster.Nodes() {
+		if _, err := node.Do("CONFIG", "SET", "cluster-node-timeout", "60000"); err != nil { // for want of CPU time
+			t.Fatal(err)
+		}
 		grant(node, more[1])
 	}
 	nodes := redis.NewClusterClient(&redis.ClusterOptions{

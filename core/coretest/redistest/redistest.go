@@ -39,7 +39,7 @@ type Cluster = redisserver.Cluster
 // is well. That takes Redis at least 2 s. A node counts as failed after 1 s of silence.
 func StartCluster(tb testing.TB, masters int) *Cluster {
 	tb.Helper()
-	return redisserver.StartCluster(tb, masters)
+	return redisserver.StartCluster(tb, masters, "--cluster-node-timeout", "1000")
 }
 
 // Clock is time for scripts that ask the server for it: Advance moves it. A client that passes every script through its

@@ -249,6 +249,9 @@ func TestErrorClassesOfCluster(t *testing.T) {
 	wantClass(t, take(t.Context(), elsewhere), classOfDatabase(t, owner), "database 0")
 	c.BeginMove(taken, other)
 	wantClass(t, take(t.Context(), plain(t, at(owner))), redisclient.ClassCluster, "redis.NewClusterClient")
+	for _, node := range c.Nodes() {
+		do(t, node, "CONFIG", "SET", "cluster-node-timeout", "1000")
+	}
 	owner.Kill()
 	for says := "MOVED"; strings.HasPrefix(says, "MOVED"); {
 		if _, err := other.Do("GET", taken); err != nil {

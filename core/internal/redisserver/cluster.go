@@ -17,22 +17,22 @@ type Cluster struct {
 	owners [slotCount]*Server
 }
 
-// StartCluster runs a cluster of so many masters and returns when every node
-// knows all others and says that the cluster is well. That takes Redis at least
-// 2 s. A node counts as failed after 1 s of silence.
-func StartCluster(tb testing.TB, masters int) *Cluster {
+// StartCluster runs a cluster of so many masters with the given further arguments, and returns when every node knows
+// all others and says that the cluster is well. That takes Redis at least 2 s. A node counts as failed after a minute
+// of silence, since one without CPU time may be silent for seconds, or with "--cluster-node-timeout", "1000" after one.
+func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	tb.Helper()
 	if masters < 1 || masters > slotCount {
 		tb.Fatalf("redisserver: a cluster of %d masters", masters)
 	}
 	c := &Cluster{tb: tb}
 	for range masters {
-		c.nodes = append(c.nodes, Start(tb,
+		c.nodes = append(c.nodes, Start(tb, append([]string{
 			"--cluster-enabled", "yes",
 			"--cluster-config-file", "nodes.conf",
-			"--cluster-node-timeout", "1000",
+			"--cluster-node-timeout", "60000",
 			"--cluster-announce-ip", "127.0.0.1",
-		))
+		}, args...)...))
 	}
 	for i, node := range c.nodes {
 		first, last := i*slotCount/masters, (i+1)*slotCount/masters-1

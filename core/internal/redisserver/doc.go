@@ -18,7 +18,7 @@
 //   - READONLY: the server of [StartReplica].
 //   - MOVED, CROSSSLOT: [StartCluster].
 //   - ASK, TRYAGAIN: [Cluster.BeginMove].
-//   - CLUSTERDOWN: [Cluster.Owner], killed for a second or two.
+//   - CLUSTERDOWN: StartCluster with "--cluster-node-timeout", "1000", then [Cluster.Owner], killed for 2 s.
 //   - LOADING: [Server.RestartLoading], then [Server.FinishLoading].
 //   - BUSY: [Server.Busy], then Do("SCRIPT", "KILL").
 //   - MISCONF: [Start] with "--save", "3600", "1", then [Server.FailSaves].

@@ -18,8 +18,13 @@ import (
 // A cluster, and clients as go-redis makes them: they do not look at deadlines.
 func TestCluster(t *testing.T) {
 	slow(t)
-	c := redisserver.StartCluster(t, 3)
+	c := redisserver.StartCluster(t, 3, "--cluster-node-timeout", "1000")
+	nodeTimeout := func(ms string) {
+		each(c, func(s *redisserver.Server) { do(t, s, "CONFIG", "SET", "cluster-node-timeout", ms) })
+	}
+	nodeTimeout("60000") // or nodes without CPU time miss each other
 	slotMoves(t, c)
+	nodeTimeout("1000")
 	plainClientOfCluster(t, c)
 	clusterHangsAtFirst(t, c)
 	clusterHangs(t, c)
