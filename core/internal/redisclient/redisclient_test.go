@@ -69,9 +69,8 @@ func ask(ctx context.Context, c *redisclient.Conn, p *redisclient.Plan, key stri
 	return int(q.Reply[0]) + q.Place, nil
 }
 
-func askWithin(t *testing.T, limit time.Duration, c *redisclient.Conn, p *redisclient.Plan, key string) error {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+func askWithin(ctx context.Context, limit time.Duration, c *redisclient.Conn, p *redisclient.Plan, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_, err := ask(ctx, c, p, key)
 	return err
@@ -329,7 +328,7 @@ func TestInTimeWithAnyClient(t *testing.T) {
 		for range 3 {
 			const limit = 50 * time.Millisecond
 			inTime(t, name, limit, func() {
-				wantClass(t, askWithin(t, limit, c, p, "k"), redisclient.ClassTimeout, "slow")
+				wantClass(t, askWithin(t.Context(), limit, c, p, "k"), redisclient.ClassTimeout, "slow")
 			})
 		}
 	}
@@ -346,7 +345,7 @@ func TestRefused(t *testing.T) {
 	used := redis.NewClient(at(server))
 	defer used.Close()
 	c, p := newConn(used), newPlan()
-	if err := askWithin(t, time.Minute, c, p, "k"); err != nil {
+	if err := askWithin(t.Context(), time.Minute, c, p, "k"); err != nil {
 		t.Fatal(err)
 	}
 	server.Kill()
@@ -359,7 +358,7 @@ func TestRefused(t *testing.T) {
 	} {
 		for range 5 {
 			begun := time.Now()
-			err := askWithin(t, 100*time.Millisecond, c, p, "k")
+			err := askWithin(t.Context(), 100*time.Millisecond, c, p, "k")
 			t.Logf("%s: %v after %v", name, err, time.Since(begun).Round(time.Millisecond))
 			wantClass(t, err, redisclient.ClassRefused, "start the server")
 		}
@@ -373,14 +372,16 @@ func TestOneServerHangs(t *testing.T) {
 	shards := []*redisserver.Server{redisserver.Start(t), redisserver.Start(t)}
 	ring := redis.NewRing(&redis.RingOptions{
 		Addrs:              map[string]string{"a": shards[0].Addr(), "b": shards[1].Addr()},
-		HeartbeatFrequency: time.Hour,
+		HeartbeatFrequency: time.Hour, ReadTimeout: time.Minute,
 	})
 	clients := map[string]struct {
 		client  redis.UniversalClient
 		hanging *redisserver.Server
 	}{
-		"cluster": {redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}), cluster.Nodes()[1]},
-		"Ring":    {ring, shards[1]},
+		"cluster": {redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: cluster.Addrs(), ReadTimeout: time.Minute,
+		}), cluster.Nodes()[1]},
+		"Ring": {ring, shards[1]},
 	}
 	for name, of := range clients {
 		t.Run(name, func(t *testing.T) {
@@ -391,11 +392,11 @@ func TestOneServerHangs(t *testing.T) {
 				t.Skip("this go-redis does not tell which shard has a key")
 			}
 			c, p := newConn(of.client), newPlan()
-			const limit = 200 * time.Millisecond
+			const limit = 20 * time.Second // until whoever is held up fails
 			var there, elsewhere []string
 			for i := range 40 {
 				key := fmt.Sprint(name, i)
-				if err := askWithin(t, time.Minute, c, p, key); err != nil {
+				if err := askWithin(t.Context(), time.Minute, c, p, key); err != nil {
 					t.Fatal(err)
 				}
 				// A node of a cluster that has not the slot has an error.
@@ -407,39 +408,34 @@ func TestOneServerHangs(t *testing.T) {
 			}
 			of.hanging.Pause()
 			defer of.hanging.Resume()
-			stop := make(chan struct{})
+			ctx, stop := context.WithCancel(t.Context())
 			var flood, all sync.WaitGroup
 			for i := range 50 {
+				leaves := limit // which keeps its batch in flight, while others leave calls behind
+				if i%2 == 0 {
+					leaves = 50 * time.Millisecond
+				}
 				flood.Go(func() {
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-							if askWithin(t, limit, c, p, there[i%len(there)]) == nil {
-								t.Error("answered by a server that hangs")
-							}
+					for ctx.Err() == nil {
+						if askWithin(ctx, leaves, c, p, there[i%len(there)]) == nil {
+							t.Error("answered by a server that hangs")
 						}
 					}
 				})
 			}
-			var failed, asked atomic.Int64
 			for i := range 20 {
 				all.Go(func() {
 					for range 40 {
-						asked.Add(1)
-						if err := askWithin(t, limit, c, p, elsewhere[i%len(elsewhere)]); err != nil {
-							failed.Add(1)
+						if err := askWithin(ctx, limit, c, p, elsewhere[i%len(elsewhere)]); err != nil {
+							t.Errorf("of another server: %v", err)
+							return
 						}
 					}
 				})
 			}
 			all.Wait()
-			close(stop)
+			stop()
 			flood.Wait()
-			if failed.Load() > asked.Load()/20 {
-				t.Errorf("%d of %d questions to other servers have failed", failed.Load(), asked.Load())
-			}
 		})
 	}
 }
