@@ -184,18 +184,13 @@ func TestDashboard(t *testing.T) {
 	b.sees(`document.getElementById('state').innerText === 'Live'`)
 	b.sees(`document.getElementById('no-keys').innerText.startsWith('No requests since this page was opened.')`)
 	b.send(address, "burst")
-	for _, policy := range []string{"sliding-log", "fixed-window", "sliding-counter", "token-bucket"} {
-		b.sees(row(policy) + `?.includes('10 admitted, 20 denied, at most 30 in a second')`)
-		b.sees(row(policy) + `?.match(/1\s+2\s+0.2\s+0$/)`) // averages of ten seconds
-	}
-
+	// Averages of ten seconds stand behind what a second had at most, of one or two.
+	b.sees(`[...document.querySelectorAll('#policies tbody tr')].filter(r => ` +
+		`r.innerText.match(/10 admitted, 20 denied, at most \d+ in a second\s+1\s+2\s+0.2\s+0$/)).length === 4`)
 	b.run(chromedp.Click(windowButton))
-	b.sees(`document.querySelector('.limit .text')?.innerText` +
-		`.startsWith('10 of 10 requests used, 0 left. Room comes in ')`)
 	const entries = `document.querySelector('.limit .entry').getAttribute('d')`
-	if marks := is[int](b, entries+`.split('M').length - 1`); marks != 10 {
-		t.Errorf("%d entries are drawn, want 10", marks)
-	}
+	b.sees(`document.querySelector('.limit .text')?.innerText` +
+		`.startsWith('10 of 10 requests used, 0 left. Room comes in ') && ` + entries + `.split('M').length - 1 === 10`)
 	b.sees(`document.querySelector('.limit .text').innerText === '0 of 10 requests used, 10 left.'`) // it drains
 	if drawn := is[string](b, entries); drawn != "" {
 		t.Errorf("%q is still drawn", drawn)
