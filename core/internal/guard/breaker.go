@@ -33,22 +33,21 @@ type breaker struct {
 
 func (b *breaker) isFailing() bool { return b.row.Load() > 0 }
 
-// failed notes that a call was not answered, before which so many failures were counted. It reports whether the breaker
-// has opened.
-func (b *breaker) failed(before uint64) (opened bool) {
+// failed notes that a call was not answered, before which so many failures were counted. If the breaker has opened, it
+// returns how often it has, and otherwise 0.
+func (b *breaker) failed(before uint64) (outage uint64) {
 	b.failures.Add(1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if before < b.counted.Load() {
-		return false
+		return 0
 	}
 	b.counted.Add(1)
 	if b.row.Add(1) < failuresToOpen || b.open.Load() {
-		return false
+		return 0
 	}
-	b.outages.Add(1)
 	b.open.Store(true)
-	return true
+	return b.outages.Add(1)
 }
 
 // answered notes that a call was answered, before which so many failures were counted. It reports whether others have
@@ -75,9 +74,9 @@ func (g *Guard) isOpen() bool { return g.breaker.open.Load() && !g.closing.Load(
 func (g *Guard) report(before uint64, err error) {
 	switch {
 	case store.IsOutage(err):
-		if g.breaker.failed(before) {
+		if outage := g.breaker.failed(before); outage > 0 {
 			g.unanswered.Add(1)
-			go g.pingUntilAnswered()
+			go g.pingUntilAnswered(outage)
 		}
 	case g.breaker.answered(before):
 		g.log.answered(g.record.lost.Load())
@@ -86,9 +85,10 @@ func (g *Guard) report(before uint64, err error) {
 	}
 }
 
-// pingUntilAnswered pings the store while the breaker is open.
-func (g *Guard) pingUntilAnswered() {
-	for g.isOpen() {
+// pingUntilAnswered pings the store while the breaker is open. The breaker may have closed and opened again meanwhile:
+// then another goroutine pings.
+func (g *Guard) pingUntilAnswered(outage uint64) {
+	for g.isOpen() && g.breaker.outages.Load() == outage {
 		select {
 		case <-g.background.Done():
 			return

@@ -117,24 +117,27 @@ func wantFrom(t *testing.T, q *asked, from event.Source, allowed bool) {
 	}
 }
 
-// After five failures in a row nothing is asked but a ping about once a second, until that is answered.
+// After five failures in a row nothing is asked but a ping about once a second, until that is answered, however often.
 func TestBreaker(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l := newModelLog("k", 100, time.Hour)
 		w.down(refuses)
-		for i := range 10 {
+		for i := range 25 {
 			took := w.take(1, store.ModeCharge, newModelLog(fmt.Sprint(i), 9, time.Hour))
 			if wantFrom(t, took, event.Local, true); i == 3 {
 				w.up(0)
 				wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, true) // so the count begins anew
 				w.down(refuses)
 			}
+			if i == 14 || i == 19 { // a call is answered that had found it closed before
+				w.guard.report(w.guard.breaker.counted.Load(), nil)
+			}
 			time.Sleep(time.Millisecond)
 		}
-		if n := strings.Count(w.asked(), "take"); n != 10 {
-			t.Errorf("%d takes, want 4, 1 and 5", n)
+		if n := strings.Count(w.asked(), "take"); n != 20 {
+			t.Errorf("%d takes, want 4, 1 and three times 5", n)
 		}
-		if s := w.guard.Stats(); s.Breaker != "open" || s.Outages != 1 || w.guard.Answers() {
+		if s := w.guard.Stats(); s.Breaker != "open" || s.Outages != 3 || w.guard.Answers() {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(20 * time.Second)
@@ -144,7 +147,7 @@ func TestBreaker(t *testing.T) {
 		}
 		w.up(0)
 		w.wantUnits(1, l)
-		if s := w.guard.Stats(); s.Breaker != "closed" || s.Replayed != 10 {
+		if s := w.guard.Stats(); s.Breaker != "closed" || s.Replayed != 25 {
 			t.Errorf("%+v", s)
 		}
 		wantFrom(t, w.take(1, store.ModeCharge, l), event.Store, true)
