@@ -1332,54 +1332,44 @@ func (hanging) SetOverride(ctx context.Context, _ string, _ store.Override) erro
 	return ctx.Err()
 }
 
-// The beginning and the end of an outage are logged, at most every ten seconds, and no identity.
+// The beginning and the end of an outage are logged, at most every ten seconds, and no identity. An outage that begins
+// soon after another one is logged as well, once ten seconds have passed since that one.
 func TestOutageLog(t *testing.T) {
-	var log bytes.Buffer
 	defer slog.SetDefault(slog.Default())
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	inWorld(t, func(w *world) {
-		l := newModelLog("alice", 100, time.Hour)
-		for range 10 {
+	for _, c := range []struct{ short, seconds int }{{10, 0}, {1, 20}} { // outages that are short, and a long one
+		var log bytes.Buffer
+		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+		inWorld(t, func(w *world) {
+			l := newModelLog("alice", 100, time.Hour)
+			for range c.short {
+				w.down(refuses)
+				w.take(1, store.ModeCharge, l)
+				w.up(0)
+				w.take(1, store.ModeCharge, l)
+				time.Sleep(2 * time.Second)
+			}
 			w.down(refuses)
-			w.take(1, store.ModeCharge, l)
-			w.up(0)
-			w.take(1, store.ModeCharge, l)
-			time.Sleep(2 * time.Second)
+			for range c.seconds {
+				w.take(1, store.ModeCharge, l)
+				time.Sleep(time.Second)
+			}
+		})
+		text := log.String()
+		n, m := strings.Count(text, "does not answer"), strings.Count(text, "answers again")
+		if n != 2 || m != 2 && c.seconds == 0 {
+			t.Errorf("%+v: %d and %d lines:\n%s", c, n, m, text)
 		}
-	})
-	text := log.String()
-	if n, m := strings.Count(text, "does not answer"), strings.Count(text, "answers again"); n != 2 || m != 2 {
-		t.Errorf("%d and %d lines of 10 outages in 20 s:\n%s", n, m, text)
-	}
-	if strings.Contains(text, "alice") || !strings.Contains(text, "policy=p failure=FailLocal") {
-		t.Errorf("the log has:\n%s", text)
+		if strings.Contains(text, "alice") || !strings.Contains(text, "policy=p failure=FailLocal") {
+			t.Errorf("the log has:\n%s", text)
+		}
 	}
 }
 
-// An outage that begins soon after another one is logged as well, once ten seconds have passed since that one.
-func TestOutageLogAfterAShortOne(t *testing.T) {
-	var log bytes.Buffer
-	defer slog.SetDefault(slog.Default())
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	inWorld(t, func(w *world) {
-		l := newModelLog("alice", 100, time.Hour)
-		w.down(refuses)
-		w.take(1, store.ModeCharge, l)
-		w.up(0)
-		w.take(1, store.ModeCharge, l)
-		w.down(refuses)
-		for range 20 {
-			w.take(1, store.ModeCharge, l)
-			time.Sleep(time.Second)
-		}
-	})
-	text := log.String()
-	if n := strings.Count(text, "does not answer"); n != 2 {
-		t.Errorf("%d lines of 2 outages, of which the second is long:\n%s", n, text)
-	}
-	if strings.Contains(text, "alice") {
-		t.Errorf("the log has the identity:\n%s", text)
-	}
+// No request waits while a line is written for another one.
+func TestOutageLogThatIsSlow(*testing.T) {
+	l, k := new(outageLog), store.NewKey("p", "k")
+	l.mu.Lock()
+	l.failed(errOneKey, &k, func() bool { return true })
 }
 
 // A take allocates little, and a repeated denial nothing.

@@ -26,12 +26,12 @@ type outageLog struct {
 	lost uint64    // units, of which a line has told
 }
 
-// failed notes that a call about a key has failed. isFailing reports whether another one was answered meanwhile.
+// failed notes that a call about a key has failed. isFailing reports whether another one was answered meanwhile. It
+// does not wait while a line is written: the next call that fails is logged then.
 func (l *outageLog) failed(err *store.StoreError, k *store.Key, isFailing func() bool) {
-	if l.logged.Load() {
+	if l.logged.Load() || !l.mu.TryLock() {
 		return
 	}
-	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.logged.Load() || !isFailing() || time.Since(l.last) < logInterval {
 		return
