@@ -562,6 +562,18 @@ func TestSettleAfterTheCall(t *testing.T) {
 	}
 }
 
+// Several calls about one request, as of a store of several servers, have ended when the last one has.
+func TestEndOfSeveralCalls(t *testing.T) {
+	a, b, ended := &store.LeftError{Err: errFault}, &store.LeftError{Err: errFault}, 0
+	whenEnded(errors.Join(a, b), func() { ended++ })
+	if a.End(); ended > 0 {
+		t.Error("they have ended after the first one")
+	}
+	if b.End(); ended != 1 {
+		t.Errorf("they have ended %d times", ended)
+	}
+}
+
 // Of several settlements at the same time, one is sent, and the last one when that has ended.
 func TestSettleOneAtATime(t *testing.T) {
 	for _, policy := range []Failure{Local, Open, Closed} {

@@ -112,9 +112,14 @@ func (g *Guard) ended(b *backlog, id uint64, changes int, done bool) (isDue bool
 	return isDue
 }
 
-// whenEnded calls f when a call with that error has ended: now, unless its caller has left it.
+// whenEnded calls f when a call with that error has ended: now, unless its caller has left it. A store of several
+// servers may have joined the errors of several calls.
 func whenEnded(err error, f func()) {
-	if left := (*store.LeftError)(nil); errors.As(err, &left) {
+	left := (*store.LeftError)(nil)
+	if all, ok := err.(interface{ Unwrap() []error }); ok && len(all.Unwrap()) > 1 {
+		first, others := all.Unwrap()[0], all.Unwrap()[1:]
+		whenEnded(first, func() { whenEnded(errors.Join(others...), f) })
+	} else if errors.As(err, &left) {
 		left.Then(f)
 	} else {
 		f()
