@@ -3,7 +3,6 @@ package echolimit
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"reflect"
 	"strings"
@@ -118,8 +117,6 @@ func serve(next echo.HandlerFunc, c echo.Context, d core.Decision) (err error) {
 		switch {
 		case r.Committed && r.Status >= http.StatusOK: // after a 103 echo sends no other, and net/http sends 200
 			return r.Status
-		case err != nil && !r.Committed && isTimedOut(seen.Context(), r.Writer):
-			return statusOf(err)
 		case err != nil && !r.Committed:
 			r.Before(func() { seen.Sent(r.Status) }) // only now, so that the inner limiter asks first
 			return 0
@@ -127,28 +124,4 @@ func serve(next echo.HandlerFunc, c echo.Context, d core.Decision) (err error) {
 		return http.StatusOK
 	})
 	return err
-}
-
-// isTimedOut reports whether echo's Timeout, in front of the limiter, has answered. Then it drops the handler's error.
-func isTimedOut(ctx context.Context, w http.ResponseWriter) bool {
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return false
-	}
-	for reflect.TypeOf(w).String() != "*http.timeoutWriter" {
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return false
-		}
-		w = u.Unwrap()
-	}
-	return true
-}
-
-// statusOf returns the status with which echo answers an error.
-func statusOf(err error) int {
-	status := http.StatusInternalServerError
-	for he := (*echo.HTTPError)(nil); errors.As(err, &he); err = he.Internal {
-		status = he.Code
-	}
-	return status
 }

@@ -2,12 +2,10 @@ package echolimit_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -149,27 +147,4 @@ func TestRulesBeforeSlashesAreRemoved(t *testing.T) {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}
 	}
-}
-
-// Timeout answers for a handler that is too late, and drops its error.
-func TestRefundBehindTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		e := echo.New()
-		e.Use(middleware.TimeoutWithConfig(middleware.TimeoutConfig{Timeout: time.Hour}), middleware.Gzip(),
-			echolimit.New(core.PerDay(1), core.ByIP(), core.WithRefund(func(_ echo.Context, status int) bool {
-				asked = status
-				return false
-			})))
-		e.GET("/", func(c echo.Context) error {
-			<-c.Request().Context().Done()
-			return fmt.Errorf("too late: %w", echo.ErrGatewayTimeout)
-		})
-		r, w := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()
-		r.Header.Set("Accept-Encoding", "gzip")
-		e.ServeHTTP(w, r)
-		if synctest.Wait(); w.Code != http.StatusServiceUnavailable || asked != http.StatusGatewayTimeout {
-			t.Errorf("status %d, asked about %d; want 503, 504", w.Code, asked)
-		}
-	})
 }
