@@ -135,7 +135,7 @@ func (c *Conn) Do(ctx context.Context, p *Plan, q *Question) error {
 	if _, ok := ctx.(*within.Context); !ok && errors.Is(ctx.Err(), context.Canceled) { // nobody cancels a guard's
 		return c.Failed(ctx.Err())
 	}
-	if int(s.abandoned.Load()) == cap(s.places) {
+	if int(s.abandoned.Load()) >= cap(s.places) {
 		return c.Failed(c.dial.reason(errAbandoned))
 	}
 	q.ctx = ctx
